@@ -1,0 +1,1 @@
+"""Everything that needs torch: the target model, its vision encoder and its trained drafter."""
