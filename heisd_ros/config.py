@@ -34,7 +34,7 @@ class FieldSpec:
 
 def option(
     default: Any,  # noqa: ANN401  (any scalar or tuple; the annotation of the field is the type)
-    help: str,  # noqa: A002  (the field's standard word)
+    help: str,
     *,
     low: float | None = None,
     high: float | None = None,
@@ -88,7 +88,9 @@ class PerceptionConfig:
 class TrajectoryConfig:
     """Window, metric and boundary (Eq. 4-8)."""
 
-    window: int = option(15, "Positions in the sliding window w [-].", low=3, high=200, source="HeiSD")
+    window: int = option(
+        15, "Positions in the sliding window w [-].", low=3, high=200, source="HeiSD"
+    )
     alpha: float = option(0.5, "Weight of the radius in F [-].", low=0.0, high=1.0, source="HeiSD")
     radius: str = option(
         "centroid",
@@ -97,15 +99,24 @@ class TrajectoryConfig:
         source="the published code reduces to centroid",
     )
     displacement: str = option(
-        "path", "Kind of displacement [-].", choices=("path", "last_to_all", "chord"), source="Eq. 7"
+        "path",
+        "Kind of displacement [-].",
+        choices=("path", "last_to_all", "chord"),
+        source="Eq. 7",
     )
     radius_low: float = option(0.0, "Radius that normalises to 0 [m].", low=0.0, high=10.0)
-    radius_high: float = option(0.04, "Radius that normalises to 1 (95th percentile) [m].", low=1e-6, high=10.0)
-    displacement_low: float = option(0.0, "Displacement that normalises to 0 [m].", low=0.0, high=100.0)
+    radius_high: float = option(
+        0.04, "Radius that normalises to 1 (95th percentile) [m].", low=1e-6, high=10.0
+    )
+    displacement_low: float = option(
+        0.0, "Displacement that normalises to 0 [m].", low=0.0, high=100.0
+    )
     displacement_high: float = option(
         0.15, "Displacement that normalises to 1 (95th percentile) [m].", low=1e-6, high=100.0
     )
-    threshold: float = option(0.2, "F above it selects retrieval [-].", low=0.0, high=1.0, source="calibration")
+    threshold: float = option(
+        0.2, "F above it selects retrieval [-].", low=0.0, high=1.0, source="calibration"
+    )
     hysteresis: float = option(
         0.9, "Retrieval is left only below threshold times this [-].", low=0.0, high=1.0
     )
@@ -121,14 +132,18 @@ class RetrievalConfig:
 
     store: str = option("", "Folder of the store; empty: the one we ship; none: no retrieval.")
     top_k: int = option(5, "Neighbours per query K [-].", low=1, high=32, source="HeiSD scripts")
-    min_score: float = option(-1.0, "Neighbours below this cosine are dropped [-].", low=-1.0, high=1.0)
+    min_score: float = option(
+        -1.0, "Neighbours below this cosine are dropped [-].", low=-1.0, high=1.0
+    )
 
 
 @dataclass(frozen=True)
 class DraftConfig:
     """The draft tree."""
 
-    recombine: bool = option(True, "Let every position sequence meet every rotation sequence.", source="HeiSD")
+    recombine: bool = option(
+        True, "Let every position sequence meet every rotation sequence.", source="HeiSD"
+    )
     max_nodes: int = option(96, "Largest draft tree [nodes].", low=6, high=1024)
 
 
@@ -142,8 +157,12 @@ class VerifyConfig:
         choices=("exact", "token_relaxed", "sequence_relaxed"),
         source="HeiSD",
     )
-    sequence_budget: int = option(30, "Largest summed bias of one sequence [bins].", low=0, high=1000, source="HeiSD")
-    token_budget: int = option(15, "Largest bias of one token [bins].", low=0, high=255, source="HeiSD")
+    sequence_budget: int = option(
+        30, "Largest summed bias of one sequence [bins].", low=0, high=1000, source="HeiSD"
+    )
+    token_budget: int = option(
+        15, "Largest bias of one token [bins].", low=0, high=255, source="HeiSD"
+    )
     strict: bool = option(False, "Compare with < instead of <=.", source="the published code: true")
 
 
@@ -159,25 +178,60 @@ class CommandConfig:
     """From action to command, and what may reach the arm."""
 
     frame_id: str = option("base", "Frame of the twist; the robot's planning frame.")
-    control_hz: float = option(5.0, "Decisions per second: a pose delta lasts 1/control_hz [Hz].", low=0.1, high=200.0)
-    publish_hz: float = option(50.0, "Commands per second on the wire [Hz].", low=1.0, high=500.0, source="MoveIt Servo: 0.1 s")
-    translation_scale: float = option(1.0, "Metres per action unit [m]; LIBERO 0.05.", low=1e-6, high=10.0)
-    rotation_scale: float = option(1.0, "Radians per action unit [rad]; LIBERO 0.5.", low=1e-6, high=10.0)
-    max_linear: float = option(0.25, "Largest norm of the linear velocity [m/s].", low=1e-3, high=10.0)
-    max_angular: float = option(0.8, "Largest norm of the angular velocity [rad/s].", low=1e-3, high=50.0)
-    max_linear_step: float = option(0.5, "Largest change of the linear velocity between decisions [m/s].", low=1e-3, high=20.0)
-    max_angular_step: float = option(1.6, "Largest change of the angular velocity between decisions [rad/s].", low=1e-3, high=100.0)
-    workspace_low: tuple[float, ...] = option((-10.0, -10.0, -10.0), "Lower corner of the workspace box [m].")
-    workspace_high: tuple[float, ...] = option((10.0, 10.0, 10.0), "Upper corner of the workspace box [m].")
-    lifetime_s: float = option(0.3, "A decision is held this long, then zero [s].", low=0.02, high=10.0)
-    image_timeout_s: float = option(0.5, "A picture older than this decides nothing [s].", low=0.01, high=10.0)
+    control_hz: float = option(
+        5.0, "Decisions per second: a pose delta lasts 1/control_hz [Hz].", low=0.1, high=200.0
+    )
+    publish_hz: float = option(
+        50.0,
+        "Commands per second on the wire [Hz].",
+        low=1.0,
+        high=500.0,
+        source="MoveIt Servo: 0.1 s",
+    )
+    translation_scale: float = option(
+        1.0, "Metres per action unit [m]; LIBERO 0.05.", low=1e-6, high=10.0
+    )
+    rotation_scale: float = option(
+        1.0, "Radians per action unit [rad]; LIBERO 0.5.", low=1e-6, high=10.0
+    )
+    max_linear: float = option(
+        0.25, "Largest norm of the linear velocity [m/s].", low=1e-3, high=10.0
+    )
+    max_angular: float = option(
+        0.8, "Largest norm of the angular velocity [rad/s].", low=1e-3, high=50.0
+    )
+    max_linear_step: float = option(
+        0.5, "Largest change of the linear velocity between decisions [m/s].", low=1e-3, high=20.0
+    )
+    max_angular_step: float = option(
+        1.6,
+        "Largest change of the angular velocity between decisions [rad/s].",
+        low=1e-3,
+        high=100.0,
+    )
+    workspace_low: tuple[float, ...] = option(
+        (-10.0, -10.0, -10.0), "Lower corner of the workspace box [m]."
+    )
+    workspace_high: tuple[float, ...] = option(
+        (10.0, 10.0, 10.0), "Upper corner of the workspace box [m]."
+    )
+    lifetime_s: float = option(
+        0.3, "A decision is held this long, then zero [s].", low=0.02, high=10.0
+    )
+    image_timeout_s: float = option(
+        0.5, "A picture older than this decides nothing [s].", low=0.01, high=10.0
+    )
     gripper_convention: str = option(
         "open_is_one",
         "What the gripper topic carries [-].",
         choices=("open_is_one", "minus_one_open", "position_m"),
     )
-    gripper_max_m: float = option(0.08, "Finger distance when open, for position_m [m].", low=1e-3, high=1.0)
-    gripper_debounce: int = option(1, "Equal decisions before the gripper switches [steps].", low=1, high=20)
+    gripper_max_m: float = option(
+        0.08, "Finger distance when open, for position_m [m].", low=1e-3, high=1.0
+    )
+    gripper_debounce: int = option(
+        1, "Equal decisions before the gripper switches [steps].", low=1, high=20
+    )
 
 
 @dataclass(frozen=True)
@@ -188,9 +242,13 @@ class SimulationConfig:
     task: int = option(0, "Task number in the suite [-].", low=0, high=129)
     init: int = option(0, "Official initial state [-].", low=0, high=49)
     clock: str = option("lockstep", "Who drives time [-].", choices=("lockstep", "realtime"))
-    factor: float = option(1.0, "Simulated seconds per second in realtime [-].", low=0.01, high=100.0)
+    factor: float = option(
+        1.0, "Simulated seconds per second in realtime [-].", low=0.01, high=100.0
+    )
     image_size: int = option(128, "Side of the rendered pictures [px].", low=32, high=1024)
-    max_steps: int = option(220, "Control steps before the episode counts as failed [steps].", low=1, high=10000)
+    max_steps: int = option(
+        220, "Control steps before the episode counts as failed [steps].", low=1, high=10000
+    )
 
 
 @dataclass(frozen=True)
@@ -302,7 +360,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             elif "." in section:
                 flat[section] = fields
             elif section != "use_sim_time":
-                raise ConfigError(f"{path}: {section!r} must be a section of fields, got {fields!r}")
+                raise ConfigError(
+                    f"{path}: {section!r} must be a section of fields, got {fields!r}"
+                )
     return flat
 
 
@@ -313,7 +373,7 @@ def _checked(name: str, value: Any, kind: type, item: dataclasses.Field[Any]) ->
     expected = get_type_hints(kind)[item.name]
     if isinstance(default, tuple):
         return _checked_tuple(name, value, default)
-    if isinstance(default, bool) or isinstance(default, str):
+    if isinstance(default, (bool, str)):
         if not isinstance(value, type(default)):
             raise ConfigError(f"{name} must be {expected.__name__}, got {value!r}")
         if spec.choices and value not in spec.choices:
@@ -361,6 +421,8 @@ def _check_together(config: HeisdConfig) -> None:
     if any(a >= b for a, b in zip(command.workspace_low, command.workspace_high, strict=True)):
         raise ConfigError("command.workspace_low must be below workspace_high on every axis")
     if config.perception.rotate_deg % 90:
-        raise ConfigError(f"perception.rotate_deg must be 0, 90, 180 or 270, got {config.perception.rotate_deg}")
+        raise ConfigError(
+            f"perception.rotate_deg must be 0, 90, 180 or 270, got {config.perception.rotate_deg}"
+        )
     if not command.frame_id:
         raise ConfigError("command.frame_id must name a frame")

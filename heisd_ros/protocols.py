@@ -116,7 +116,7 @@ class TargetModel(Protocol):
     def start(
         self,
         prompt: IntArray,
-        patches: Any,
+        patches: Any,  # noqa: ANN401  (the encoder's own array or device tensor)
         draft: TokenTree | None = None,
         *,
         state: Float32Array | None = None,
@@ -141,13 +141,45 @@ class TargetModel(Protocol):
 class AcceptanceRule(Protocol):
     """Decides how much of a verified tree is good enough."""
 
-    def accept(self, tree: TokenTree, target_next: IntArray) -> Acceptance:
+    def accept(self, tree: TokenTree, target_next: IntArray, *, offset: int = 0) -> Acceptance:
         """Judge each candidate on its own conditional argmax.
 
         Args:
             tree: The draft tree, N nodes.
             target_next: int64 (1+N,), the target's next token after the prefix and each node.
+            offset: Degree of freedom of the tree's first level, 0 at the start of an action.
         """
+
+
+@runtime_checkable
+class Continuation(Protocol):
+    """Finishes an action after the first forward: what to verify next."""
+
+    def propose(self, tokens: IntArray, answer: Verification) -> TokenTree:
+        """Return the next tree; its only root is the last committed token, `tokens[-1]`.
+
+        Args:
+            tokens: int64 (k,), 1 <= k < 7, tokens decided so far; the last one is not yet in the
+                target's K/V cache.
+            answer: The target's last answer.
+        """
+
+
+@runtime_checkable
+class SkipRule(Protocol):
+    """Decides whether a draft may be executed without verification (HeiSD Algorithm 1)."""
+
+    def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
+        """Return True to execute the draft's best candidate as it is."""
+
+    def observe(self, draft: Draft, acceptance: Acceptance) -> None:
+        """Take note of a verification."""
+
+    def end_episode(self, success: bool) -> None:
+        """Learn from the outcome of the task."""
+
+    def reset(self) -> None:
+        """Forget the episode, keep what was learned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class VisualFeatures:
     Attributes:
         patches: (V, P, D), a float32 array or the encoder's own device tensor. Only the
             target model looks inside.
-        embedding: float32 (E,), unit norm, the retrieval query (E = 4352 for OpenVLA-7B, two views).
+        embedding: float32 (E,), unit norm, the retrieval query (4352 for OpenVLA-7B, two views).
         stamp_ns: Stamp of the oldest frame used.
     """
 
@@ -151,7 +151,7 @@ class TokenTree(Protocol):
         """int64 (N,), 0-based."""
 
     def attention_mask(self) -> BoolArray:
-        """bool (N, N): row i is True at node i and its ancestors."""
+        """Bool (N, N): row i is True at node i and its ancestors."""
 
     def position_ids(self, prefix_length: int) -> IntArray:
         """int64 (N,): prefix_length + depth; siblings share a position."""
@@ -213,7 +213,7 @@ class Draft:
     Attributes:
         kind: The source.
         tree: The draft tree; `None` means that the source had nothing to propose.
-        scores: float32 (K,), similarity of each candidate chain, best first; empty if not retrieved.
+        scores: float32 (K,), similarity of each chain, best first; empty if not retrieved.
         chains: int64 (K, 7), the whole candidate actions as tokens, best first.
         actions: float64 (K, 7), the same in action units.
         reason: Why there is no tree, a short machine word; empty otherwise.
@@ -267,7 +267,7 @@ class Action:
 
     Attributes:
         tokens: int64 (7,), token ids.
-        values: float64 (7,), action units of the checkpoint (pose delta per step), gripper 1 = open.
+        values: float64 (7,), action units (pose delta per step), gripper 1 = open.
     """
 
     tokens: IntArray

@@ -1,0 +1,1 @@
+"""The decode loop: select, draft, skip, verify, accept, complete (HeiSD section 4)."""

@@ -1,0 +1,193 @@
+"""The hybrid decode loop, one action per call (HeiSD Fig. 4 and Algorithm 1, on one screen).
+
+Drafts that need no features of the language model are verified inside the prefill: prompt and
+draft tree are one forward pass. Whatever the draft leaves open is decoded on from the kept K/V
+rows, so a step never takes more forwards than autoregression does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from heisd_ros.action_space.statistics import ActionStatistics
+from heisd_ros.action_space.tokenizer import ActionTokenizer
+from heisd_ros.decode.selector import Selector
+from heisd_ros.decode.stopwatch import Stopwatch
+from heisd_ros.draft.tree import DraftTree
+from heisd_ros.errors import ModelError
+from heisd_ros.protocols import AcceptanceRule, Continuation, DraftSource, SkipRule, TargetModel
+from heisd_ros.types import (
+    ACTION_DIM,
+    Acceptance,
+    Action,
+    DecodeReport,
+    DecodeResult,
+    Draft,
+    DraftKind,
+    DraftRequest,
+    Float32Array,
+    IntArray,
+    TokenTree,
+    Verification,
+)
+
+EMPTY_TREE = DraftTree.from_paths([])
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """One control step's inputs.
+
+    Attributes:
+        draft: What draft sources may look at; also carries features and metric.
+        prompt: int64 (L,), prompt ids of the current instruction.
+        state: float32 (state_size,), raw proprioception for the target; None if it takes none.
+    """
+
+    draft: DraftRequest
+    prompt: IntArray
+    state: Float32Array | None = None
+
+
+class HybridDecoder:
+    """Decodes one action per step with whatever sources, rule and continuation it was given."""
+
+    def __init__(
+        self,
+        target: TargetModel,
+        tokenizer: ActionTokenizer,
+        statistics: ActionStatistics,
+        *,
+        selector: Selector,
+        sources: Mapping[DraftKind, DraftSource],
+        rule: AcceptanceRule,
+        continuation: Continuation,
+        skip: SkipRule,
+        clock: Callable[[], float],
+    ) -> None:
+        """Join the parts of one method (see `decode/methods.py`); `clock` returns seconds."""
+        self.target = target
+        self._tokenizer = tokenizer
+        self._statistics = statistics
+        self._selector = selector
+        self._sources = dict(sources)
+        self._rule = rule
+        self._continuation = continuation
+        self._skip = skip
+        self._clock = clock
+
+    def step(self, request: StepRequest) -> DecodeResult:
+        """Decode one action: select, draft, skip?, verify, accept, complete.
+
+        Raises:
+            ModelError: If the target answers with a token that is no action token.
+        """
+        watch = Stopwatch(self._clock)
+        kind = self._selector.select(request.draft.metric)
+        draft = self._draft(kind, request.draft)
+        watch.lap("draft")
+        if self._skip.should_skip(draft, request.draft):
+            return self._skipped(draft, request, watch)
+
+        tree = draft.tree or EMPTY_TREE
+        answer = self.target.start(
+            request.prompt, request.draft.features.patches, tree, state=request.state
+        )
+        accepted = self._accept(tree, answer)
+        self._observe(draft, accepted)
+        watch.lap("prefill")
+
+        tokens, forwards = accepted.tokens, 1
+        while len(tokens) < ACTION_DIM:
+            rest = self._continuation.propose(tokens, answer)
+            answer = self.target.verify(rest)
+            more = self._accept(rest, answer, offset=len(tokens) - 1)
+            tokens = np.concatenate([tokens[:-1], more.tokens])
+            forwards += 1
+        watch.lap("decode")
+
+        report = DecodeReport(
+            kind=draft.kind,
+            skipped=False,
+            accept_length=accepted.accept_length,
+            forwards=forwards,
+            stage_ms=watch.stage_ms(),
+            fused=request.draft.metric.fused,
+            nodes=len(tree),
+            top_score=_top_score(draft),
+            reason=draft.reason,
+        )
+        return DecodeResult(self._action(tokens), report, request.draft.metric)
+
+    def reset(self) -> None:
+        """Forget the episode in every part that keeps state."""
+        self._selector.reset()
+        self._skip.reset()
+        for source in self._sources.values():
+            source.reset()
+
+    def end_episode(self, success: bool) -> None:
+        """Tell the skip rule how the task ended (Algorithm 1's feedback)."""
+        self._skip.end_episode(success)
+
+    def _draft(self, kind: DraftKind, request: DraftRequest) -> Draft:
+        """Ask the selected source; without one, or without an idea of its, decode by AR."""
+        source = self._sources.get(kind)
+        if source is None:
+            return no_draft("" if kind is DraftKind.AR else f"no_{kind.value}")
+        draft = source.draft(request)
+        return draft if draft.tree is not None else no_draft(draft.reason)
+
+    def _accept(self, tree: TokenTree, answer: Verification, *, offset: int = 0) -> Acceptance:
+        accepted = self._rule.accept(tree, answer.target_next, offset=offset)
+        self.target.accept(accepted.path)
+        return accepted
+
+    def _observe(self, draft: Draft, accepted: Acceptance) -> None:
+        source = self._sources.get(draft.kind)
+        if source is not None:
+            source.observe(accepted)
+        self._skip.observe(draft, accepted)
+
+    def _skipped(self, draft: Draft, request: StepRequest, watch: Stopwatch) -> DecodeResult:
+        """Execute the best draft as it is: no forward of the target at all."""
+        report = DecodeReport(
+            kind=draft.kind,
+            skipped=True,
+            accept_length=0,
+            forwards=0,
+            stage_ms=watch.stage_ms(),
+            fused=request.draft.metric.fused,
+            top_score=_top_score(draft),
+        )
+        action = Action(draft.chains[0].copy(), draft.actions[0].copy())
+        return DecodeResult(action, report, request.draft.metric)
+
+    def _action(self, tokens: IntArray) -> Action:
+        if not np.all(self._tokenizer.is_action(tokens)):
+            raise ModelError(
+                f"the target decoded tokens that are no actions: {tokens.tolist()}; expected ids "
+                f"in [{self._tokenizer.first_id}, {self._tokenizer.last_id}]; check the "
+                "checkpoint and the prompt"
+            )
+        values = self._statistics.denormalize(self._tokenizer.decode(tokens))
+        return Action(np.asarray(tokens, dtype=np.int64), values)
+
+
+def no_draft(reason: str) -> Draft:
+    """Return the draft of a step that is decoded autoregressively."""
+    return Draft(
+        DraftKind.AR,
+        None,
+        np.zeros(0, dtype=np.float32),
+        np.zeros((0, ACTION_DIM), dtype=np.int64),
+        np.zeros((0, ACTION_DIM)),
+        reason,
+    )
+
+
+def _top_score(draft: Draft) -> float:
+    return float(draft.scores[0]) if len(draft.scores) else float("nan")

@@ -1,0 +1,63 @@
+"""What a run says about itself; the accept length is defined here and nowhere else.
+
+**Accept length** of a step: the tokens gained by the forward that verified its draft, that is the
+accepted draft tokens plus the target's own next token. It is 1 when nothing was accepted (as for
+every autoregressive step) and 7 when the whole action came out of one forward. Skipped steps have
+no verification and are left out of the mean; their share is reported beside it. The published code
+counts otherwise (7 for an unverified step, which inflates its mean): see algorithms.md 1.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heisd_ros.types import DecodeReport, DraftKind
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a set of decoded steps.
+
+    Attributes:
+        steps: Number of steps.
+        forwards_per_step: Mean forward passes of the target.
+        accept_length: Mean over verified steps that had a draft, nan if there was none.
+        skip_share: Share of steps executed without verification, [0, 1].
+        mode_share: Share of steps per draft kind, [0, 1].
+        total_ms_p50: Median time of a step, image in to action out, milliseconds.
+        total_ms_p99: 99th percentile of the same.
+        stage_ms: Mean milliseconds per stage.
+    """
+
+    steps: int
+    forwards_per_step: float
+    accept_length: float
+    skip_share: float
+    mode_share: dict[str, float]
+    total_ms_p50: float
+    total_ms_p99: float
+    stage_ms: dict[str, float]
+
+
+def summarise(reports: Sequence[DecodeReport]) -> Summary:
+    """Return the figures of these steps; nan where there is nothing to average."""
+    drafted = [r.accept_length for r in reports if not r.skipped and r.nodes]
+    totals = [r.stage_ms.get("total", float("nan")) for r in reports]
+    stages = sorted({stage for r in reports for stage in r.stage_ms})
+    return Summary(
+        steps=len(reports),
+        forwards_per_step=_mean([r.forwards for r in reports]),
+        accept_length=_mean(drafted),
+        skip_share=_mean([r.skipped for r in reports]),
+        mode_share={k.value: _mean([r.kind is k for r in reports]) for k in DraftKind if reports},
+        total_ms_p50=float(np.percentile(totals, 50)) if totals else float("nan"),
+        total_ms_p99=float(np.percentile(totals, 99)) if totals else float("nan"),
+        stage_ms={s: _mean([r.stage_ms.get(s, 0.0) for r in reports]) for s in stages},
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")

@@ -1,0 +1,1 @@
+"""Draft sources: cheap guesses of the next action, as trees of tokens."""

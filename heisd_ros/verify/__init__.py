@@ -1,0 +1,1 @@
+"""Verification: which drafted tokens are good enough (HeiSD section 4.3)."""
