@@ -124,6 +124,12 @@ class TrajectoryConfig:
     max_speed: float = option(
         2.0, "A faster pose is a teleport: the window is cleared [m/s].", low=0.01, high=100.0
     )
+    max_gap_s: float = option(
+        2.0, "A longer pause between two poses clears the window [s].", low=0.01, high=100.0
+    )
+    max_radius: float = option(
+        10.0, "Radius reported for a straight line with a fitted circle [m].", low=0.01, high=1e4
+    )
 
 
 @dataclass(frozen=True)
