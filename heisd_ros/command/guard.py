@@ -1,0 +1,238 @@
+"""The last check before the arm: finite, limited, fresh, right frame, current instruction."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from heisd_ros.command.command import to_command, zero_command
+from heisd_ros.command.limits import limit_change, limit_norm, limit_to_box
+from heisd_ros.config import CommandConfig
+from heisd_ros.errors import ConfigError, ShapeError
+from heisd_ros.types import Action, EndEffectorCommand, FloatArray
+
+PICTURE_AHEAD_NS = 20_000_000
+"""A camera clock may run ahead of ours by this much; more is a stamp from the future."""
+
+
+class GuardReason(str, Enum):
+    """Why a command was changed or refused; counted and shown in the diagnostics."""
+
+    NON_FINITE = "non_finite"
+    WRONG_LENGTH = "wrong_length"
+    LINEAR_LIMIT = "linear_limit"
+    ANGULAR_LIMIT = "angular_limit"
+    LINEAR_STEP = "linear_step"
+    ANGULAR_STEP = "angular_step"
+    GRIPPER_LIMIT = "gripper_limit"
+    STALE_IMAGE = "stale_image"
+    STALE_COMMAND = "stale_command"
+    FUTURE_STAMP = "future_stamp"
+    EMPTY_FRAME = "empty_frame"
+    WRONG_FRAME = "wrong_frame"
+    OLD_INSTRUCTION = "old_instruction"
+    OUTSIDE_WORKSPACE = "outside_workspace"
+    DECODER_FAILED = "decoder_failed"
+    INACTIVE = "inactive"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardResult:
+    """What may be sent, and what was done to it.
+
+    Attributes:
+        command: Safe to send; zero with the gripper unchanged if the decision was refused.
+        reasons: Everything that was changed or wrong, in the order it was found.
+        passed: True if the command carries the decision, as it was or scaled.
+    """
+
+    command: EndEffectorCommand
+    reasons: tuple[GuardReason, ...]
+    passed: bool
+
+
+class CommandGuard:
+    """Lets through commands that are safe, scales those that are too fast, refuses the rest.
+
+    Keeps the last passed command: the change from it is limited, and its gripper opening is kept
+    when a decision is refused. Not thread-safe; it belongs to the thread that decides.
+    """
+
+    def __init__(self, config: CommandConfig, *, gripper: float = 1.0) -> None:
+        """Set up.
+
+        Args:
+            config: Limits, frame and time-outs.
+            gripper: Opening to keep until the first command passes, [0, 1].
+
+        Raises:
+            ConfigError: If a limit is missing, not positive or of the wrong length.
+        """
+        self._config = config
+        self._box = _checked_box(config.workspace_low, config.workspace_high)
+        for name in ("max_linear", "max_angular", "max_linear_step", "max_angular_step"):
+            if not 0.0 < getattr(config, name) < math.inf:
+                raise ConfigError(f"command.{name} must be positive, got {getattr(config, name)}")
+        if not config.frame_id:
+            raise ConfigError("command.frame_id must name the frame of the twist")
+        self._gripper = zero_command(config.frame_id, gripper).gripper
+        self._counts: Counter[GuardReason] = Counter()
+        self.reset()
+
+    @property
+    def counts(self) -> dict[GuardReason, int]:
+        """How often each reason occurred."""
+        return dict(self._counts)
+
+    def reset(self) -> None:
+        """The arm stands still: limit the next change from zero. Gripper and counts are kept."""
+        self._linear: FloatArray = np.zeros(3)
+        self._angular: FloatArray = np.zeros(3)
+        self._last_ns = 0
+
+    def check(
+        self,
+        command: EndEffectorCommand,
+        now_ns: int,
+        *,
+        instruction: str | None = None,
+        position: ArrayLike | None = None,
+    ) -> GuardResult:
+        """Return the command that may be sent.
+
+        Args:
+            command: The decision.
+            now_ns: Time on the clock of the stamps, nanoseconds.
+            instruction: The instruction that is active now; None skips the comparison.
+            position: Measured end-effector position (3,), metres, frame of the command; None
+                skips the workspace box.
+        """
+        where = None if position is None else np.asarray(position, dtype=np.float64)
+        refusals = [
+            *_value_faults(command, where),
+            *self._frame_faults(command),
+            *self._time_faults(command, now_ns),
+        ]
+        if instruction is not None and command.instruction != instruction:
+            refusals.append(GuardReason.OLD_INSTRUCTION)
+        if refusals:
+            return self._refused(refusals, now_ns)
+        return self._limited(command, now_ns, where)
+
+    def check_action(
+        self,
+        action: Action | ArrayLike,
+        now_ns: int,
+        *,
+        observed_ns: int,
+        decided_for: str = "",
+        instruction: str | None = None,
+        position: ArrayLike | None = None,
+    ) -> GuardResult:
+        """Convert an action with the configured rate, scales and frame, then check it.
+
+        A wrong number of values is refused here with a reason, where `to_command` raises.
+
+        Args:
+            action: Pose delta and gripper (7,).
+            now_ns: Time on the clock of the stamps, nanoseconds.
+            observed_ns: Stamp of the oldest picture it was decided from, nanoseconds.
+            decided_for: The instruction it was decided for.
+            instruction: As in `check`.
+            position: As in `check`.
+        """
+        config = self._config
+        try:
+            command = to_command(
+                action,
+                config.control_hz,
+                config.frame_id,
+                translation_scale=config.translation_scale,
+                rotation_scale=config.rotation_scale,
+                stamp_ns=now_ns,
+                observed_ns=observed_ns,
+                instruction=decided_for,
+            )
+        except ShapeError:
+            return self.refuse(GuardReason.WRONG_LENGTH, now_ns)
+        return self.check(command, now_ns, instruction=instruction, position=position)
+
+    def refuse(self, reason: GuardReason, now_ns: int) -> GuardResult:
+        """Return a counted zero command for a step that produced no decision."""
+        return self._refused([reason], now_ns)
+
+    def _refused(self, reasons: list[GuardReason], now_ns: int) -> GuardResult:
+        self._counts.update(reasons)
+        self.reset()
+        zero = zero_command(self._config.frame_id, self._gripper, stamp_ns=now_ns)
+        return GuardResult(zero, tuple(reasons), passed=False)
+
+    def _limited(
+        self, command: EndEffectorCommand, now_ns: int, position: FloatArray | None
+    ) -> GuardResult:
+        config = self._config
+        if not 0 <= now_ns - self._last_ns <= config.lifetime_s * 1e9:
+            self.reset()  # the hold has run out since: the arm stands still
+        reasons = []
+        linear, over = limit_norm(command.linear, config.max_linear)
+        reasons += [GuardReason.LINEAR_LIMIT] * over
+        angular, over = limit_norm(command.angular, config.max_angular)
+        reasons += [GuardReason.ANGULAR_LIMIT] * over
+        linear, over = limit_change(linear, self._linear, config.max_linear_step)
+        reasons += [GuardReason.LINEAR_STEP] * over
+        angular, over = limit_change(angular, self._angular, config.max_angular_step)
+        reasons += [GuardReason.ANGULAR_STEP] * over
+        if position is not None:
+            horizon_s = max(config.lifetime_s, 1.0 / config.control_hz)
+            linear, over = limit_to_box(linear, position, self._box, horizon_s)
+            reasons += [GuardReason.OUTSIDE_WORKSPACE] * over
+        gripper = min(max(float(command.gripper), 0.0), 1.0)
+        reasons += [GuardReason.GRIPPER_LIMIT] * (gripper != command.gripper)
+        self._counts.update(reasons)
+        self._linear, self._angular = linear, angular
+        self._gripper, self._last_ns = gripper, now_ns
+        safe = dataclasses.replace(command, linear=linear, angular=angular, gripper=gripper)
+        return GuardResult(safe, tuple(reasons), passed=True)
+
+    def _frame_faults(self, command: EndEffectorCommand) -> list[GuardReason]:
+        if not command.frame_id:
+            return [GuardReason.EMPTY_FRAME]
+        return [GuardReason.WRONG_FRAME] * (command.frame_id != self._config.frame_id)
+
+    def _time_faults(self, command: EndEffectorCommand, now_ns: int) -> list[GuardReason]:
+        config = self._config
+        faults = []
+        picture_ahead = command.observed_ns > now_ns + PICTURE_AHEAD_NS
+        if command.stamp_ns > now_ns or picture_ahead:
+            faults.append(GuardReason.FUTURE_STAMP)
+        if now_ns - command.observed_ns > config.image_timeout_s * 1e9:
+            faults.append(GuardReason.STALE_IMAGE)
+        if now_ns - command.stamp_ns > config.lifetime_s * 1e9:
+            faults.append(GuardReason.STALE_COMMAND)
+        return faults
+
+
+def _value_faults(command: EndEffectorCommand, position: FloatArray | None) -> list[GuardReason]:
+    parts = [np.asarray(command.linear), np.asarray(command.angular)]
+    parts += [] if position is None else [position]
+    if any(part.shape != (3,) for part in parts):
+        return [GuardReason.WRONG_LENGTH]
+    finite = np.isfinite(np.concatenate([*parts, [command.gripper]])).all()
+    return [] if finite else [GuardReason.NON_FINITE]
+
+
+def _checked_box(low: Sequence[float], high: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    box = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    if box[0].shape != (3,) or box[1].shape != (3,) or not (box[0] < box[1]).all():
+        raise ConfigError(
+            "command.workspace_low and workspace_high must be three numbers each, low < high; "
+            f"got {list(low)} and {list(high)}"
+        )
+    return box
