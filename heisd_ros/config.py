@@ -238,6 +238,9 @@ class CommandConfig:
     gripper_debounce: int = option(
         1, "Equal decisions before the gripper switches [steps].", low=1, high=20
     )
+    max_failures: int = option(
+        3, "Failed decisions in a row before deciding stops [steps].", low=1, high=1000
+    )
 
 
 @dataclass(frozen=True)
@@ -255,6 +258,34 @@ class SimulationConfig:
     max_steps: int = option(
         220, "Control steps before the episode counts as failed [steps].", low=1, high=10000
     )
+    episodes: int = option(
+        0,
+        "Episodes before the process ends; 0: no end, and no simulation in heisd_node [-].",
+        low=0,
+        high=100000,
+    )
+    timeout_s: float = option(
+        10.0, "Longest wait for a decision in lockstep, wall time [s].", low=0.1, high=600.0
+    )
+
+
+@dataclass(frozen=True)
+class RosConfig:
+    """How the nodes meet the robot's topics."""
+
+    image_transport: str = option(
+        "raw", "Transport of the camera topics [-].", choices=("raw", "compressed")
+    )
+    camera_reliability: str = option(
+        "best_effort",
+        "Reliability asked of the cameras; best_effort hears every camera [-].",
+        choices=("best_effort", "reliable"),
+        source="REP-2003",
+    )
+    finger_joints: tuple[str, ...] = option(
+        ("panda_finger_joint1", "panda_finger_joint2"),
+        "Joints in joint_states whose sum is the finger distance [-].",
+    )
 
 
 @dataclass(frozen=True)
@@ -270,6 +301,7 @@ class HeisdConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     command: CommandConfig = field(default_factory=CommandConfig)
     simulation: SimulationConfig = field(default_factory=SimulationConfig)
+    ros: RosConfig = field(default_factory=RosConfig)
 
 
 def field_spec(item: dataclasses.Field[Any]) -> FieldSpec:
