@@ -1,0 +1,228 @@
+"""The in-process demonstration store: per-task search of steps by visual similarity (Eq. 3).
+
+Search is two-stage: a scan of the task's few-number prefix finds 64 candidates, which are then
+scored exactly. Files are memory-mapped read-only, so any number of processes may share a store,
+and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from heisd_ros.demonstrations.calibration import RERANK_ROWS, exact_scores
+from heisd_ros.demonstrations.columns import NORM_TOLERANCE, open_columns
+from heisd_ros.demonstrations.manifest import (
+    REBUILD,
+    Manifest,
+    TaskRecord,
+    read_manifest,
+)
+from heisd_ros.demonstrations.prefix import Matrix, best_rows
+from heisd_ros.demonstrations.task import normalise_task
+from heisd_ros.errors import StoreError
+from heisd_ros.types import Float32Array, FloatArray, Hits, IntArray
+
+
+class MemoryStore:
+    """Read-only store over a memory-mapped folder; safe to search from many threads."""
+
+    def __init__(self, manifest: Manifest, columns: dict[str, Matrix], folder: Path) -> None:
+        """Use `MemoryStore.open`; the arguments are trusted here."""
+        self._manifest = manifest
+        self._folder = folder
+        self._columns = columns
+        self._tasks = {task.key: task for task in manifest.tasks}
+        self._searches = {task.key: self._prefix_of(task) for task in manifest.tasks}
+
+    @classmethod
+    def open(cls, path: str | Path, *, fingerprint: str = "", verify: bool = False) -> MemoryStore:
+        """Open a store folder.
+
+        Args:
+            path: The folder that `heisd build-db` wrote.
+            fingerprint: Fingerprint of the encoder that will make the queries
+                (`ModelInfo.fingerprint`); empty skips the check.
+            verify: Also compare the SHA-256 of every file and the norm of every vector.
+
+        Raises:
+            StoreError: If the store is missing, damaged, of another schema, or was built with
+                another encoder.
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        built_with = manifest.profile.fingerprint
+        if fingerprint and fingerprint != built_with:
+            raise StoreError(
+                f"store {folder} was built with another vision encoder: expected {fingerprint}, "
+                f"got {built_with}; {REBUILD} for the checkpoint you serve"
+            )
+        try:
+            columns = open_columns(folder, manifest, verify=verify)
+        except StoreError:
+            # A rebuild may have replaced the data folder between the two reads.
+            newer = read_manifest(folder)
+            if newer.generation == manifest.generation:
+                raise
+            return cls.open(path, fingerprint=fingerprint, verify=verify)
+        return cls(manifest, columns, folder)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is known about the store."""
+        return self._manifest
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Task keys, in row order."""
+        return tuple(self._tasks)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._manifest.rows
+
+    def __enter__(self) -> MemoryStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the mapped files; may be called twice."""
+        self._tasks, self._searches, self._columns = {}, {}, {}
+
+    def search(
+        self,
+        embedding: Float32Array,
+        task: str,
+        k: int,
+        *,
+        exclude_episode: int | None = None,
+        exact: bool = False,
+    ) -> Hits:
+        """Return the k nearest steps of this task by cosine, best first; empty if task unknown.
+
+        Args:
+            embedding: float32 (E,), unit norm.
+            task: Instruction; it is normalised to the task key.
+            k: Neighbours wanted, >= 1; fewer come back if the task has fewer steps.
+            exclude_episode: Episode that must not be found (leave-one-episode-out studies).
+            exact: Score every row; the oracle that the two-stage search is tested against.
+
+        Raises:
+            StoreError: If the query has the wrong length, is not finite or not unit norm, or
+                k < 1.
+        """
+        query = checked_query(embedding, self._manifest.profile.embedding_size)
+        if k < 1:
+            raise StoreError(f"k must be at least 1, got {k}")
+        record = self._tasks.get(normalise_task(task))
+        if record is None:
+            return self._hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+        first = record.first_row
+        vectors = self._column("vectors")[first : record.stop_row]
+        candidates = max(RERANK_ROWS, 2 * k)
+        skip = self._episode_range(exclude_episode, record)
+        prefix = self._searches[record.key]
+        if exact or prefix is None:
+            rows = best_rows(vectors, query, candidates, skip=skip)
+        else:
+            basis, offset, codes = prefix
+            rows = best_rows(codes, basis @ query - offset, candidates, skip=skip)
+        scores = exact_scores(vectors, query, rows)
+        best = np.argsort(-scores, kind="stable")[:k]
+        return self._hits(rows[best] + first, scores[best])
+
+    def successors(self, hits: Hits, n: int) -> Hits:
+        """Return the steps n later in the same episodes; hits whose episode ends are dropped.
+
+        A step that the builder dropped counts as an end: what follows it is not n steps later.
+
+        Raises:
+            StoreError: If n is negative or the hits come from another store.
+        """
+        if n < 0:
+            raise StoreError(f"n must not be negative, got {n}")
+        episode, step = self._column("episode"), self._column("step")
+        known = (hits.row >= 0) & (hits.row < len(episode))
+        if not known.all() or (episode[hits.row] != hits.episode).any():
+            raise StoreError(
+                "hits do not belong to this store: search it again before successors()"
+            )
+        later = np.minimum(hits.row + n, len(episode) - 1)
+        stays = (episode[later] == hits.episode) & (step[later] == hits.step + n)
+        return self._hits(later[stays], hits.score[stays])
+
+    def vectors(self, rows: IntArray) -> Float32Array:
+        """Return the embeddings of some rows as float32 (n, E)."""
+        return np.asarray(self._column("vectors")[rows], dtype=np.float32)
+
+    def rows_of(self, task: str) -> Hits:
+        """Return every step of a task in row order, with score 1; for export and inspection."""
+        record = self._tasks.get(normalise_task(task))
+        rows = np.arange(record.first_row, record.stop_row) if record else np.arange(0)
+        return self._hits(rows, np.ones(len(rows), dtype=np.float32))
+
+    def gripper_opening(self, rows: IntArray) -> FloatArray:
+        """Return the measured finger opening of some rows, [0, 1], nan if unknown."""
+        return np.asarray(self._column("gripper")[rows], dtype=np.float64)
+
+    def _hits(self, rows: IntArray, scores: Float32Array) -> Hits:
+        return Hits(
+            score=scores,
+            row=rows,
+            episode=self._column("episode")[rows],
+            step=self._column("step")[rows],
+            action=self._column("action")[rows],
+            lookahead=self._column("lookahead")[rows],
+            valid_length=self._column("valid_length")[rows],
+            position=self._column("position")[rows],
+        )
+
+    def _column(self, name: str) -> Matrix:
+        if not self._columns:
+            raise StoreError(f"store {self._folder} is closed; open it again")
+        return self._columns[name]
+
+    def _episode_range(self, episode: int | None, record: TaskRecord) -> tuple[int, int]:
+        """Return the episode's half-open range of rows, counted from the task's first row."""
+        if episode is None:
+            return (0, 0)
+        # Episode numbers ascend with the rows, within a task and over all of them.
+        inside = self._columns["episode"][record.first_row : record.stop_row]
+        low, high = np.searchsorted(inside, [episode, episode + 1])
+        return int(low), int(high)
+
+    def _prefix_of(self, task: TaskRecord) -> tuple[Matrix, Matrix, Matrix] | None:
+        if not task.prefix_size:
+            return None
+        size, length = task.prefix_size, self._manifest.profile.embedding_size
+        numbers = self._columns["prefix"][task.prefix_offset :]
+        basis, rest = numbers[: size * length], numbers[size * length :]
+        offset, codes = rest[:size], rest[size : size + task.rows * size]
+        return basis.reshape(size, length), offset, codes.reshape(task.rows, size)
+
+
+def checked_query(embedding: Float32Array, length: int) -> Float32Array:
+    """Return the query as float32, or refuse it.
+
+    Raises:
+        StoreError: If it is not (length,), not finite, or not of unit norm.
+    """
+    query = np.asarray(embedding, dtype=np.float32)
+    if query.shape != (length,):
+        raise StoreError(
+            f"query must have shape ({length},), got {query.shape}; use the encoder that the "
+            "store was built with"
+        )
+    norm = float(np.sqrt(np.dot(query, query)))
+    if not abs(norm - 1.0) <= NORM_TOLERANCE:  # also catches nan and inf
+        raise StoreError(f"query must be finite and of unit norm, got norm {norm}; normalise it")
+    return query
