@@ -20,6 +20,7 @@ from heisd_ros.types import (
     Observation,
     TokenTree,
     Verification,
+    Verified,
     VisualFeatures,
 )
 
@@ -155,14 +156,31 @@ class AcceptanceRule(Protocol):
 class Continuation(Protocol):
     """Finishes an action after the first forward: what to verify next."""
 
-    def propose(self, tokens: IntArray, answer: Verification) -> TokenTree:
+    def begin(self, request: DraftRequest, draft: Draft) -> None:
+        """Start an action: take note of what was drafted for it."""
+
+    def propose(self, tokens: IntArray, last: Verified) -> TokenTree:
         """Return the next tree; its only root is the last committed token, `tokens[-1]`.
 
         Args:
             tokens: int64 (k,), 1 <= k < 7, tokens decided so far; the last one is not yet in the
                 target's K/V cache.
-            answer: The target's last answer.
+            last: The last verification of this action.
         """
+
+
+@runtime_checkable
+class RuleSchedule(Protocol):
+    """Chooses the acceptance rule of each step, and learns from what it let through."""
+
+    def rule(self, request: DraftRequest, draft: Draft) -> AcceptanceRule:
+        """Return the rule of this step."""
+
+    def observe(self, verified: Verified) -> None:
+        """Take note of a verification."""
+
+    def reset(self) -> None:
+        """Forget the episode."""
 
 
 @runtime_checkable
@@ -172,7 +190,7 @@ class SkipRule(Protocol):
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Return True to execute the draft's best candidate as it is."""
 
-    def observe(self, draft: Draft, acceptance: Acceptance) -> None:
+    def observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:
         """Take note of a verification."""
 
     def end_episode(self, success: bool) -> None:

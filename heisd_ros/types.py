@@ -198,12 +198,14 @@ class DraftRequest:
         metric: The kinematic metric of this step.
         task: The instruction, normalised (lower case, single spaces): the store's task key.
         history: int64 (T, 7), tokens of the actions decoded so far in this episode, oldest first.
+        position: float64 (3,), measured end-effector position in metres; None if unknown.
     """
 
     features: VisualFeatures
     metric: TrajectoryMetric
     task: str
     history: IntArray
+    position: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ class Draft:
 
     Attributes:
         kind: The source.
-        tree: The draft tree; `None` means that the source had nothing to propose.
+        tree: The draft tree; `None` with a reason means that the source had nothing to propose,
+            `None` without one that it drafts after the prefill, from the target's features.
         scores: float32 (K,), similarity of each chain, best first; empty if not retrieved.
         chains: int64 (K, 7), the whole candidate actions as tokens, best first.
         actions: float64 (K, 7), the same in action units.
@@ -262,6 +265,15 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """One verification from both sides: what was asked, answered, and accepted."""
+
+    tree: TokenTree
+    answer: Verification
+    accepted: Acceptance
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """One decoded action.
 
@@ -304,7 +316,7 @@ class DecodeReport:
     Attributes:
         kind: Source of the draft that was used.
         skipped: True when the draft was executed without verification.
-        accept_length: Tokens gained by the draft's verification (defined in `decode/report.py`).
+        accept_length: Tokens gained per draft verification (defined in `decode/report.py`).
         forwards: Forward passes of the target model in this step.
         stage_ms: Milliseconds per stage: vision, retrieval, draft, prefill, decode, total.
         fused: F of the step, nan if unknown.
@@ -315,7 +327,7 @@ class DecodeReport:
 
     kind: DraftKind
     skipped: bool
-    accept_length: int
+    accept_length: float
     forwards: int
     stage_ms: dict[str, float]
     fused: float = float("nan")

@@ -14,14 +14,22 @@ import numpy as np
 
 from heisd_ros.action_space.statistics import ActionStatistics
 from heisd_ros.action_space.tokenizer import ActionTokenizer
+from heisd_ros.decode.report import Tally
 from heisd_ros.decode.selector import Selector
 from heisd_ros.decode.stopwatch import Stopwatch
+from heisd_ros.draft.continuation import AutoregressiveContinuation
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import ModelError
-from heisd_ros.protocols import AcceptanceRule, Continuation, DraftSource, SkipRule, TargetModel
+from heisd_ros.protocols import (
+    AcceptanceRule,
+    Continuation,
+    DraftSource,
+    RuleSchedule,
+    SkipRule,
+    TargetModel,
+)
 from heisd_ros.types import (
     ACTION_DIM,
-    Acceptance,
     Action,
     DecodeReport,
     DecodeResult,
@@ -32,9 +40,11 @@ from heisd_ros.types import (
     IntArray,
     TokenTree,
     Verification,
+    Verified,
 )
 
 EMPTY_TREE = DraftTree.from_paths([])
+AUTOREGRESSIVE = AutoregressiveContinuation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class StepRequest:
 
 
 class HybridDecoder:
-    """Decodes one action per step with whatever sources, rule and continuation it was given."""
+    """Decodes one action per step with whatever parts one method gave it."""
 
     def __init__(
         self,
@@ -63,19 +73,31 @@ class HybridDecoder:
         *,
         selector: Selector,
         sources: Mapping[DraftKind, DraftSource],
-        rule: AcceptanceRule,
-        continuation: Continuation,
+        continuations: Mapping[DraftKind, Continuation],
+        schedule: RuleSchedule,
         skip: SkipRule,
         clock: Callable[[], float],
     ) -> None:
-        """Join the parts of one method (see `decode/methods.py`); `clock` returns seconds."""
+        """Join the parts of one method (see `decode/methods.py`).
+
+        Args:
+            target: The model that verifies.
+            tokenizer: Of the target.
+            statistics: Of the target.
+            selector: Chooses the kind of draft.
+            sources: What drafts each kind; a kind without a source is decoded autoregressively.
+            continuations: What finishes an action of each kind; default one token per forward.
+            schedule: Chooses the acceptance rule.
+            skip: Chooses what is executed unverified.
+            clock: Returns seconds, never goes back.
+        """
         self.target = target
         self._tokenizer = tokenizer
         self._statistics = statistics
         self._selector = selector
         self._sources = dict(sources)
-        self._rule = rule
-        self._continuation = continuation
+        self._continuations = dict(continuations)
+        self._schedule = schedule
         self._skip = skip
         self._clock = clock
 
@@ -92,31 +114,34 @@ class HybridDecoder:
         if self._skip.should_skip(draft, request.draft):
             return self._skipped(draft, request, watch)
 
+        rule = self._schedule.rule(request.draft, draft)
         tree = draft.tree or EMPTY_TREE
         answer = self.target.start(
             request.prompt, request.draft.features.patches, tree, state=request.state
         )
-        accepted = self._accept(tree, answer)
-        self._observe(draft, accepted)
+        last = self._accept(rule, tree, answer)
+        self._observe(draft, request.draft, last)
+        tally = Tally().add(last)
         watch.lap("prefill")
 
-        tokens, forwards = accepted.tokens, 1
+        tokens = last.accepted.tokens
+        continuation = self._continuations.get(draft.kind, AUTOREGRESSIVE)
+        continuation.begin(request.draft, draft)
         while len(tokens) < ACTION_DIM:
-            rest = self._continuation.propose(tokens, answer)
-            answer = self.target.verify(rest)
-            more = self._accept(rest, answer, offset=len(tokens) - 1)
-            tokens = np.concatenate([tokens[:-1], more.tokens])
-            forwards += 1
+            rest = continuation.propose(tokens, last)
+            last = self._accept(rule, rest, self.target.verify(rest), offset=len(tokens) - 1)
+            tokens = np.concatenate([tokens[:-1], last.accepted.tokens])
+            tally = tally.add(last, known=1)
         watch.lap("decode")
 
         report = DecodeReport(
             kind=draft.kind,
             skipped=False,
-            accept_length=accepted.accept_length,
-            forwards=forwards,
+            accept_length=tally.accept_length,
+            forwards=tally.forwards,
             stage_ms=watch.stage_ms(),
             fused=request.draft.metric.fused,
-            nodes=len(tree),
+            nodes=tally.nodes,
             top_score=_top_score(draft),
             reason=draft.reason,
         )
@@ -125,6 +150,7 @@ class HybridDecoder:
     def reset(self) -> None:
         """Forget the episode in every part that keeps state."""
         self._selector.reset()
+        self._schedule.reset()
         self._skip.reset()
         for source in self._sources.values():
             source.reset()
@@ -139,25 +165,28 @@ class HybridDecoder:
         if source is None:
             return no_draft("" if kind is DraftKind.AR else f"no_{kind.value}")
         draft = source.draft(request)
-        return draft if draft.tree is not None else no_draft(draft.reason)
+        return no_draft(draft.reason) if draft.reason else draft
 
-    def _accept(self, tree: TokenTree, answer: Verification, *, offset: int = 0) -> Acceptance:
-        accepted = self._rule.accept(tree, answer.target_next, offset=offset)
+    def _accept(
+        self, rule: AcceptanceRule, tree: TokenTree, answer: Verification, *, offset: int = 0
+    ) -> Verified:
+        accepted = rule.accept(tree, answer.target_next, offset=offset)
         self.target.accept(accepted.path)
-        return accepted
+        return Verified(tree, answer, accepted)
 
-    def _observe(self, draft: Draft, accepted: Acceptance) -> None:
+    def _observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:
         source = self._sources.get(draft.kind)
         if source is not None:
-            source.observe(accepted)
-        self._skip.observe(draft, accepted)
+            source.observe(verified.accepted)
+        self._schedule.observe(verified)
+        self._skip.observe(draft, request, verified)
 
     def _skipped(self, draft: Draft, request: StepRequest, watch: Stopwatch) -> DecodeResult:
         """Execute the best draft as it is: no forward of the target at all."""
         report = DecodeReport(
             kind=draft.kind,
             skipped=True,
-            accept_length=0,
+            accept_length=0.0,
             forwards=0,
             stage_ms=watch.stage_ms(),
             fused=request.draft.metric.fused,

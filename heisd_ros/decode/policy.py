@@ -82,7 +82,7 @@ class HeisdPolicy:
         self._prompt = self.decoder.target.prompt(instruction)
         self._instruction = instruction
         self._history.clear()
-        self._meter.clear()
+        self._meter.reset()
         self.decoder.reset()
 
     def act(self, observation: Observation) -> DecodeResult:

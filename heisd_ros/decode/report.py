@@ -1,10 +1,11 @@
 """What a run says about itself; the accept length is defined here and nowhere else.
 
-**Accept length** of a step: the tokens gained by the forward that verified its draft, that is the
-accepted draft tokens plus the target's own next token. It is 1 when nothing was accepted (as for
-every autoregressive step) and 7 when the whole action came out of one forward. Skipped steps have
-no verification and are left out of the mean; their share is reported beside it. The published code
-counts otherwise (7 for an unverified step, which inflates its mean): see algorithms.md 1.7.
+**Accept length** of a step: the tokens gained per forward that verified a draft, that is the
+accepted draft tokens plus the target's own next token. It is 1 when nothing was accepted and 7 when
+the whole action came out of one forward. A forward without a draft (one token per forward) is not
+counted, neither are skipped steps, which have no verification: their share stands beside it. A step
+without any draft has accept length 1. The published code counts otherwise (7 for an unverified
+step, which inflates its mean): see algorithms.md 1.7.
 """
 
 from __future__ import annotations
@@ -14,7 +15,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heisd_ros.types import DecodeReport, DraftKind
+from heisd_ros.types import DecodeReport, DraftKind, Verified
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts the forwards of one action.
+
+    Attributes:
+        forwards: Forward passes of the target.
+        drafted: Those that verified a draft.
+        gained: Tokens gained by those.
+        nodes: Draft nodes verified.
+    """
+
+    forwards: int = 0
+    drafted: int = 0
+    gained: int = 0
+    nodes: int = 0
+
+    def add(self, verified: Verified, *, known: int = 0) -> Tally:
+        """Count one forward; `known` nodes and tokens at the root were decided before."""
+        nodes = len(verified.tree) - known
+        gained = verified.accepted.accept_length - known
+        return Tally(
+            forwards=self.forwards + 1,
+            drafted=self.drafted + (nodes > 0),
+            gained=self.gained + (gained if nodes > 0 else 0),
+            nodes=self.nodes + nodes,
+        )
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens gained per forward that verified a draft; 1 if none did."""
+        return self.gained / self.drafted if self.drafted else 1.0
 
 
 @dataclass(frozen=True, slots=True)

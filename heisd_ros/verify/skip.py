@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heisd_ros.types import Acceptance, Draft, DraftRequest
+from heisd_ros.types import Draft, DraftRequest, Verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class FixedSkip:
         """Skip if told so and there is something to execute."""
         return self.skip and len(draft.chains) > 0
 
-    def observe(self, draft: Draft, acceptance: Acceptance) -> None:
+    def observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:
         """Nothing to learn."""
 
     def end_episode(self, success: bool) -> None:

@@ -9,11 +9,12 @@ from fakes import HashTarget, some_metric, some_request
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
 from heisd_ros.decode.decoder import HybridDecoder, StepRequest
 from heisd_ros.decode.selector import FixedSelector
-from heisd_ros.draft.continuation import AutoregressiveContinuation
+from heisd_ros.draft.continuation import JacobiContinuation
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import ModelError
 from heisd_ros.types import Draft, DraftKind
 from heisd_ros.verify.acceptance import ExactAcceptance, SequenceRelaxedAcceptance
+from heisd_ros.verify.schedule import FixedSchedule
 from heisd_ros.verify.skip import FixedSkip
 
 STATISTICS = ActionStatistics.from_dict(
@@ -42,7 +43,7 @@ class ChainSource:
         self.seen.clear()
 
 
-def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=False):
+def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=False, continuations=None):
     ticks = itertools.count()
     return HybridDecoder(
         target,
@@ -50,8 +51,8 @@ def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=False):
         STATISTICS,
         selector=FixedSelector(kind),
         sources={DraftKind.RETRIEVAL: ChainSource(chains)},
-        rule=rule or ExactAcceptance(),
-        continuation=AutoregressiveContinuation(),
+        schedule=FixedSchedule(rule or ExactAcceptance()),
+        continuations=continuations or {},
         skip=FixedSkip(skip),
         clock=lambda: next(ticks) * 1e-3,
     )
@@ -75,6 +76,20 @@ def test_exact_acceptance_decodes_the_tokens_of_autoregression():
         result = decoder(target, chains).step(REQUEST)
         assert result.action.tokens.tolist() == target.greedy().tolist()
         assert result.report.forwards == target.forwards <= 7
+
+
+def test_jacobi_continuation_is_lossless_too_and_never_slower_than_autoregression():
+    rng = np.random.default_rng(1)
+    total = 0
+    for seed in range(1000):
+        target = HashTarget(seed)
+        chains = noisy_chains(rng, target.greedy(), int(rng.integers(1, 4)))
+        continuations = {DraftKind.RETRIEVAL: JacobiContinuation()}
+        result = decoder(target, chains, continuations=continuations).step(REQUEST)
+        assert result.action.tokens.tolist() == target.greedy().tolist()
+        assert result.report.forwards == target.forwards <= 7
+        total += target.forwards
+    assert total < 7000
 
 
 def test_autoregression_takes_seven_forwards():

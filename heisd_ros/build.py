@@ -1,0 +1,206 @@
+"""The composition root: the only place that chooses concrete classes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heisd_ros.action_space import ActionStatistics, ActionTokenizer
+from heisd_ros.config import HeisdConfig, VerifyConfig
+from heisd_ros.decode.decoder import HybridDecoder
+from heisd_ros.decode.methods import Method, method_named
+from heisd_ros.decode.policy import HeisdPolicy
+from heisd_ros.decode.selector import BoundarySelector, FixedSelector, Selector
+from heisd_ros.draft.retrieval import RetrievalDraftSource
+from heisd_ros.errors import ConfigError, ModelError, StoreError
+from heisd_ros.perception.prepare import PreparingEncoder
+from heisd_ros.protocols import (
+    AcceptanceRule,
+    DemonstrationStore,
+    DraftSource,
+    TargetModel,
+    VisionEncoder,
+)
+from heisd_ros.share import weights_dir
+from heisd_ros.trajectory.metric import TrajectoryMeter
+from heisd_ros.types import DraftKind
+from heisd_ros.verify.acceptance import (
+    ExactAcceptance,
+    SequenceRelaxedAcceptance,
+    TokenRelaxedAcceptance,
+)
+from heisd_ros.verify.schedule import FixedSchedule
+from heisd_ros.verify.skip import FixedSkip
+
+if TYPE_CHECKING:
+    from heisd_ros.models.openvla import OpenVlaTarget
+
+NO_STORE = "none"
+"""Value of `retrieval.store` that switches retrieval off."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """What is expensive to load and shared by all nodes of one process.
+
+    Attributes:
+        target: The model that verifies.
+        encoder: The same model's vision encoder, behind the configured rotation and crop.
+        tokenizer: Of the target.
+        statistics: The chosen action statistics of the target.
+        store: Demonstrations; None without retrieval.
+    """
+
+    target: TargetModel
+    encoder: VisionEncoder
+    tokenizer: ActionTokenizer
+    statistics: ActionStatistics
+    store: DemonstrationStore | None
+
+
+def build_components(config: HeisdConfig) -> Components:
+    """Load the model once, and the demonstration store if the method uses one.
+
+    Raises:
+        ModelError: If the checkpoint is missing, broken, or fails its self-check.
+        StoreError: If the store is missing, broken, or was built with another encoder.
+        ConfigError: If the method or the statistics key is unknown.
+    """
+    method = method_named(config.decode.method)
+    target = build_target(config)
+    store = build_store(config, target.info.fingerprint) if method.needs_store else None
+    return Components(
+        target=target,
+        encoder=_prepared(config, target),
+        tokenizer=ActionTokenizer(target.info.vocab_size, target.info.n_bins),
+        statistics=ActionStatistics.load(target.info.path, config.model.statistics_key),
+        store=store,
+    )
+
+
+def build_policy(config: HeisdConfig, components: Components | None = None) -> HeisdPolicy:
+    """Build the policy of `config.decode.method`; loads what `components` does not bring."""
+    parts = components or build_components(config)
+    return HeisdPolicy(
+        build_decoder(config, parts),
+        parts.encoder,
+        TrajectoryMeter(config.trajectory),
+        gripper_max_m=config.command.gripper_max_m,
+        clock=time.perf_counter,
+    )
+
+
+def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
+    """Turn a named method into one configured decode loop."""
+    method = method_named(config.decode.method)
+    return HybridDecoder(
+        parts.target,
+        parts.tokenizer,
+        parts.statistics,
+        selector=_selector(config, method),
+        sources=_sources(config, method, parts),
+        continuations={},
+        schedule=FixedSchedule(ExactAcceptance() if method.exact else build_rule(config.verify)),
+        skip=FixedSkip(method.skip_all),
+        clock=time.perf_counter,
+    )
+
+
+def build_target(config: HeisdConfig) -> OpenVlaTarget:
+    """Load the target model."""
+    from heisd_ros.models.openvla import OpenVlaTarget  # torch is loaded only when needed
+
+    model = config.model
+    return OpenVlaTarget.from_pretrained(
+        checkpoint_dir(config),
+        device=model.device,
+        dtype=model.dtype,
+        statistics_key=model.statistics_key,
+        threads=model.threads,
+        max_nodes=config.draft.max_nodes,
+        self_check=model.self_check,
+    )
+
+
+def build_encoder(config: HeisdConfig) -> VisionEncoder:
+    """Load the target's vision encoder, behind the configured rotation and crop."""
+    return _prepared(config, build_target(config))
+
+
+def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | None:
+    """Open the demonstration store for an encoder; None if it is switched off."""
+    if config.retrieval.store == NO_STORE:
+        return None
+    from heisd_ros.demonstrations.store import MemoryStore
+
+    path = Path(config.retrieval.store) if config.retrieval.store else weights_dir() / "store"
+    if not path.is_dir():
+        raise StoreError(
+            f"no demonstration store at {path}; build one with `heisd build-db`, or set "
+            f"retrieval.store to {NO_STORE!r}"
+        )
+    return MemoryStore.open(path, fingerprint=fingerprint)
+
+
+def build_rule(config: VerifyConfig) -> AcceptanceRule:
+    """Return the configured acceptance rule."""
+    if config.rule == "exact":
+        return ExactAcceptance()
+    if config.rule == "token_relaxed":
+        return TokenRelaxedAcceptance(config.token_budget)
+    if config.rule == "sequence_relaxed":
+        return SequenceRelaxedAcceptance(
+            config.sequence_budget, config.token_budget, strict=config.strict
+        )
+    raise ConfigError(f"unknown acceptance rule {config.rule!r}")
+
+
+def checkpoint_dir(config: HeisdConfig) -> Path:
+    """Return the configured checkpoint, or the small one that is shipped.
+
+    Raises:
+        ModelError: If the folder does not exist; a name on a model hub is not looked up.
+    """
+    path = Path(config.model.checkpoint) if config.model.checkpoint else weights_dir() / "small_vla"
+    if not path.is_dir():
+        raise ModelError(
+            f"no checkpoint folder at {path}; give model.checkpoint a local folder in the OpenVLA "
+            "layout (nothing is downloaded)"
+        )
+    return path
+
+
+def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:
+    perception = config.perception
+    if perception.rotate_deg == 0 and perception.crop_area == 1.0:
+        return encoder
+    return PreparingEncoder(encoder, perception.rotate_deg, perception.crop_area)
+
+
+def _selector(config: HeisdConfig, method: Method) -> Selector:
+    if method.fixed is not None:
+        return FixedSelector(method.fixed)
+    trajectory = config.trajectory
+    return BoundarySelector(
+        trajectory.threshold, hysteresis=trajectory.hysteresis, dwell=trajectory.dwell
+    )
+
+
+def _sources(
+    config: HeisdConfig, method: Method, parts: Components
+) -> dict[DraftKind, DraftSource]:
+    if parts.store is None:
+        return {}
+    recombine = config.draft.recombine if method.recombine is None else method.recombine
+    retrieval = RetrievalDraftSource(
+        parts.store,
+        parts.tokenizer,
+        parts.statistics,
+        top_k=method.top_k or config.retrieval.top_k,
+        min_score=config.retrieval.min_score,
+        recombine=recombine,
+        max_nodes=config.draft.max_nodes,
+    )
+    return {DraftKind.RETRIEVAL: retrieval}
