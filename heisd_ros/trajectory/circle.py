@@ -11,8 +11,8 @@ from heisd_ros.types import FloatArray
 MAX_ITERATIONS = 50
 FIRST_DAMPING = 1e-3
 GREATEST_DAMPING = 1e9
-SMALLEST_STEP = 1e-10
-"""Relative to the distance of the centre; a shorter step no longer changes the radius."""
+SMALLEST_GAIN = 1e-10
+"""Relative; a step that lowers the cost by less no longer changes the radius."""
 
 FLATTEST = 1e-12
 """Leading coefficient of the normalised circle equation below which it is a line."""
@@ -58,24 +58,31 @@ def least_squares_centre(points: FloatArray, start: FloatArray) -> FloatArray:
     """
     if not np.isfinite(start).all():
         return start
-    centre = start
+    centre, damping = start, FIRST_DAMPING
     residual, slope = _spread(points, centre)
-    damping = FIRST_DAMPING
+    cost = float(residual @ residual)
     for _ in range(MAX_ITERATIONS):
-        normal = slope.T @ slope
-        damped = normal + damping * np.diag(np.diag(normal) + np.finfo(np.float64).tiny)
-        step = np.linalg.lstsq(damped, -slope.T @ residual, rcond=None)[0]
-        trial, trial_slope = _spread(points, centre + step)
-        if float(trial @ trial) > float(residual @ residual):
+        trial = centre + _damped_step(residual, slope, damping)
+        trial_residual, trial_slope = _spread(points, trial)
+        trial_cost = float(trial_residual @ trial_residual)
+        if trial_cost < cost:
+            gain = 1.0 - trial_cost / cost
+            centre, residual, slope, cost = trial, trial_residual, trial_slope, trial_cost
+            damping /= 10.0
+            if gain < SMALLEST_GAIN:
+                break
+        else:
             damping *= 10.0
             if damping > GREATEST_DAMPING:
                 break
-            continue
-        centre, residual, slope = centre + step, trial, trial_slope
-        damping /= 10.0
-        if np.linalg.norm(step) <= SMALLEST_STEP * float(np.linalg.norm(points - centre)):
-            break
     return centre
+
+
+def _damped_step(residual: FloatArray, slope: FloatArray, damping: float) -> FloatArray:
+    """Return the Levenberg-Marquardt step (2,), the damping scaled to each axis' own curvature."""
+    normal = slope.T @ slope
+    damped = normal + damping * np.diag(np.diag(normal) + np.finfo(np.float64).tiny)
+    return np.asarray(np.linalg.lstsq(damped, -slope.T @ residual, rcond=None)[0])
 
 
 def _spread(points: FloatArray, centre: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -70,7 +70,8 @@ def curvature_radius(positions: FloatArray, method: str = "centroid") -> float:
     """Return R, the mean distance of the window to its fitted centre (Eq. 6).
 
     With `centroid` this is the spatial extent of the window, about a quarter of the length of a
-    straight run. With a fitted circle a straight run gives inf.
+    straight run. With a fitted circle a straight run gives inf; `taubin` returns the radius of
+    the circle it fitted, the root mean square of the distances.
 
     Args:
         positions: (w, 3), metres, oldest first.
@@ -100,7 +101,10 @@ def curvature_radius(positions: FloatArray, method: str = "centroid") -> float:
         return math.inf
     points = centred @ axes[:2].T
     centre = fit_centre(points, method)
-    return float(np.linalg.norm(points - centre, axis=1).mean())
+    distance = np.linalg.norm(points - centre, axis=1)
+    if method == "taubin":
+        return math.sqrt(float(np.mean(distance**2)))  # the radius of Taubin's own circle
+    return float(distance.mean())
 
 
 def _principal_axes(positions: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
