@@ -1,0 +1,288 @@
+"""OpenVLA as target model and vision encoder (HeiSD sections 2 and 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heisd_ros.action_space.statistics import (
+    ActionStatistics,
+    ProprioStatistics,
+    statistics_keys,
+)
+from heisd_ros.errors import ModelError, ShapeError
+from heisd_ros.models.checkpoint import Checkpoint
+from heisd_ros.models.device import choose_device, choose_dtype, use_threads
+from heisd_ros.models.frame_encoder import FrameEncoder
+from heisd_ros.models.network import OpenVlaNetwork
+from heisd_ros.models.prompt import PromptEncoder
+from heisd_ros.models.self_check import check_image_is_used
+from heisd_ros.models.tree_decoder import TreeDecoder
+from heisd_ros.protocols import ModelInfo
+from heisd_ros.types import (
+    Float32Array,
+    Frame,
+    ImageArray,
+    IntArray,
+    TokenTree,
+    Verification,
+    VisualFeatures,
+)
+
+LOGGER = logging.getLogger(__name__)
+
+MAX_PROMPT = 96
+"""Cache slots for prompt ids; LIBERO's instructions take 20 to 35."""
+
+
+class OpenVlaTarget:
+    """A loaded checkpoint; implements `protocols.TargetModel` and `protocols.VisionEncoder`.
+
+    Not for two threads at once: the K/V cache belongs to one step.
+
+    Example:
+        >>> import tempfile
+        >>> from heisd_ros.models.tiny import make_tiny_checkpoint
+        >>> target = OpenVlaTarget.from_pretrained(make_tiny_checkpoint(tempfile.mkdtemp()), "cpu")
+        >>> frame = Frame(np.zeros((64, 64, 3), np.uint8), "third_person", 0)
+        >>> features = target.encode([frame])
+        >>> target.start(target.prompt("pick up the bowl"), features.patches).target_next.shape
+        (1,)
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        network: OpenVlaNetwork,
+        info: ModelInfo,
+        *,
+        statistics_key: str,
+        pool: str = "mean",
+    ) -> None:
+        """Wrap a filled network; most callers want `from_pretrained`."""
+        config = network.config
+        self.network = network
+        self.statistics_key = statistics_key
+        self._checkpoint, self._info = checkpoint, info
+        self._prompts = PromptEncoder(checkpoint.folder / "tokenizer.json", config.vocab_size)
+        self._encoder = FrameEncoder(
+            network.vision_backbone, checkpoint.preprocessing, config.views, pool=pool
+        )
+        self._decoder = TreeDecoder(
+            network.language_model, MAX_PROMPT + config.inserted, info.max_nodes
+        )
+        self._state_statistics = _state_statistics(checkpoint, statistics_key)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        device: str = "auto",
+        dtype: str = "auto",
+        *,
+        statistics_key: str = "",
+        threads: int = 0,
+        max_nodes: int = 96,
+        pool: str = "mean",
+        self_check: bool = True,
+    ) -> OpenVlaTarget:
+        """Load a local checkpoint folder; no network, no remote code, no question asked.
+
+        Args:
+            path: Folder in the layout of the Hugging Face export.
+            device: `auto`, `cpu`, `cuda` or `cuda:N`.
+            dtype: `auto`, `float32`, `bfloat16` or `float16`.
+            statistics_key: Training set of the statistics; may be empty if there is only one.
+            threads: Torch threads; 0: torch's choice.
+            max_nodes: Largest draft tree.
+            pool: Pooling of the DINOv2 patches in the embedding, `mean` or `last_patch`.
+            self_check: Refuse a model that ignores the picture.
+
+        Raises:
+            ModelError: If the folder is no complete checkpoint or fails the self-check.
+            ConfigError: If an argument or the statistics key is unknown.
+            DataError: If the statistics are malformed.
+        """
+        checkpoint = Checkpoint.open(path)
+        statistics = ActionStatistics.load(checkpoint.folder, statistics_key)
+        use_threads(threads)
+        where = choose_device(device)
+        precision = choose_dtype(dtype, where)
+        network, vision_hash = checkpoint.load(where, precision)
+        info = _info(checkpoint, vision_hash, pool, max_nodes)
+        target = cls(checkpoint, network, info, statistics_key=statistics.key, pool=pool)
+        if self_check:
+            target.self_check()
+        millions = sum(weight.numel() for weight in network.parameters()) / 1e6
+        LOGGER.info("loaded %s: %.1f M parameters, %s on %s", path, millions, precision, where)
+        return target
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the checkpoint."""
+        return self._info
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.network.language_model.norm.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return self.network.language_model.norm.weight.dtype
+
+    @property
+    def committed(self) -> int:
+        """Rows of the K/V cache that are committed: the prefix and the accepted tokens."""
+        return self._decoder.committed
+
+    def statistics(self, key: str = "") -> ActionStatistics:
+        """Return the action statistics of a training set; empty: the one chosen at loading."""
+        return ActionStatistics.load(self._checkpoint.folder, key or self.statistics_key)
+
+    def self_check(self) -> None:
+        """Check the tokenizer and that the picture matters; forgets the current step.
+
+        Raises:
+            ModelError: With the reason first: `prompt_tail`, `token_range`, `image_ignored`.
+        """
+        self._prompts.check(self._info.n_bins)
+        size = self._info.state_size
+        check_image_is_used(self, self, state=np.zeros(size, np.float32) if size else None)
+        self._decoder.reset()
+
+    def preprocess(self, images: Sequence[ImageArray]) -> Tensor:
+        """Return pixel values, float32 (n, 6, S, S) on the CPU, of uint8 RGB pictures."""
+        return self._checkpoint.preprocessing.pixels(images)
+
+    def encode(self, frames: Sequence[Frame]) -> VisualFeatures:
+        """Encode frames given in view order, in one batched pass.
+
+        The patches of the first `info.views` stay on the device; the embedding covers all frames.
+
+        Raises:
+            DataError: If there are too few frames or one is not uint8 (H, W, 3).
+        """
+        return self._encoder.encode_many([frames])[0]
+
+    def encode_many(self, sets: Sequence[Sequence[Frame]]) -> list[VisualFeatures]:
+        """Encode several sets of equally many frames in one pass, e.g. to build a store."""
+        return self._encoder.encode_many(sets)
+
+    def prompt(self, instruction: str) -> IntArray:
+        """Return the prompt ids of an instruction, BOS first, empty token last.
+
+        Raises:
+            ModelError: If the instruction is blank or too long.
+        """
+        ids = self._prompts(instruction)
+        if len(ids) > MAX_PROMPT:
+            raise ModelError(
+                f"the prompt takes {len(ids)} tokens, at most {MAX_PROMPT} fit; "
+                "shorten the instruction"
+            )
+        return ids
+
+    @torch.inference_mode()
+    def start(
+        self,
+        prompt: IntArray,
+        patches: Any,  # noqa: ANN401  (array or device tensor)
+        draft: TokenTree | None = None,
+        *,
+        state: Float32Array | None = None,
+    ) -> Verification:
+        """Begin a step: one forward over prompt, patches and draft tree; forgets the last step.
+
+        Args:
+            prompt: int64 (L,), from `prompt`.
+            patches: (V, P, D), array or tensor, from `encode`.
+            draft: Tree verified in the same forward; None for the prompt alone.
+            state: float32 (state_size,), raw; needed if the model takes one.
+
+        Raises:
+            ShapeError: If an input has the wrong shape.
+            ModelError: If the prompt or the tree is too large.
+        """
+        self._decoder.reset()
+        ids = torch.as_tensor(np.asarray(prompt, dtype=np.int64), device=self.device)
+        prefix = self.network.prefix(ids[None], self._patches(patches)[None], self._state(state))
+        return self._decoder.start(prefix, draft)
+
+    @torch.inference_mode()
+    def verify(self, draft: TokenTree) -> Verification:
+        """One forward over a tree below the committed prefix; row 0 repeats the known answer.
+
+        Raises:
+            ModelError: If no step has begun, or the tree is too large.
+        """
+        return self._decoder.verify(draft)
+
+    @torch.inference_mode()
+    def accept(self, path: IntArray | Sequence[int]) -> None:
+        """Commit these nodes of the last forward's tree, root first; drop all others.
+
+        Raises:
+            ModelError: If there is no tree to accept from.
+            ShapeError: If the nodes are not a path from the first level down.
+        """
+        self._decoder.accept(path)
+
+    def _patches(self, patches: Any) -> Tensor:  # noqa: ANN401
+        config = self.network.config
+        tensor = torch.as_tensor(patches).to(self.device, self.dtype)
+        expected = (config.views, config.patches, config.patch_dim)
+        if tuple(tensor.shape) != expected:
+            raise ShapeError(
+                f"patches must have shape (V, P, D) = {expected}, got {tuple(tensor.shape)}; "
+                "encode the frames with this checkpoint"
+            )
+        return tensor
+
+    def _state(self, state: Float32Array | None) -> Tensor | None:
+        if self._state_statistics is None:
+            return None
+        expected = (self._info.state_size,)
+        if state is None or np.shape(state) != expected:
+            found = "none" if state is None else f"shape {np.shape(state)}"
+            raise ShapeError(f"this checkpoint needs a state of shape {expected}, got {found}")
+        values = self._state_statistics.normalize(state)
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)[None]
+
+
+def _state_statistics(checkpoint: Checkpoint, key: str) -> ProprioStatistics | None:
+    size = checkpoint.network.state_size
+    if size == 0:
+        return None
+    found = ProprioStatistics.load(checkpoint.folder, key)
+    if found.size != size:
+        raise ModelError(
+            f"statistics {found.key!r} describe a state of {found.size} values, but proprio_size "
+            f"in config.json is {size}; take both from the same training run"
+        )
+    return found
+
+
+def _info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: int) -> ModelInfo:
+    network = checkpoint.network
+    facts = f"{vision_hash} {checkpoint.preprocessing} {pool}"
+    return ModelInfo(
+        path=str(checkpoint.folder),
+        fingerprint=hashlib.sha256(facts.encode()).hexdigest()[:16],
+        vocab_size=network.vocab_size,
+        n_bins=network.n_bins,
+        views=network.views,
+        embedding_size=network.patch_dim,
+        state_size=network.state_size,
+        hidden_size=network.llm.hidden,
+        max_nodes=max_nodes,
+        statistics_keys=statistics_keys(checkpoint.folder),
+    )

@@ -1,0 +1,176 @@
+"""The language model's part of one step: prefill, tree verification, commit (HeiSD section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heisd_ros.errors import ModelError, ShapeError
+from heisd_ros.models.llama import Llama
+from heisd_ros.models.tree_attention import tree_rows
+from heisd_ros.types import Float32Array, IntArray, TokenTree, Verification
+
+MAX_ACTION = 16
+"""Cache slots for committed action tokens; OpenVLA's actions have 7 or 8."""
+
+ALIGNMENT = 8
+"""Slots are a multiple of it, so that the memory-efficient kernel can take the mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The greedy choice after each of n rows, with its hidden state and margin."""
+
+    target_next: IntArray
+    hidden: Tensor
+    margin: Float32Array
+
+    def row(self, index: int) -> _Answer:
+        rows = slice(index, index + 1)
+        return _Answer(self.target_next[rows], self.hidden[rows], self.margin[rows])
+
+    def above(self, below: _Answer) -> _Answer:
+        return _Answer(
+            np.concatenate((self.target_next, below.target_next)),
+            torch.cat((self.hidden, below.hidden)),
+            np.concatenate((self.margin, below.margin)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The tree of the last forward: its parents, and the answers after the prefix and its nodes."""
+
+    parent: IntArray
+    answer: _Answer
+
+
+class TreeDecoder:
+    """A Llama with the K/V cache of one step.
+
+    Committed are the prefix and the accepted tokens. An exception in a forward leaves what was
+    committed as it was, and `start` always begins afresh.
+    """
+
+    def __init__(self, llama: Llama, max_prefix: int, max_nodes: int) -> None:
+        """Allocate a cache for the longest prefix, the action and the largest tree."""
+        self.llama = llama
+        self.max_prefix, self.max_nodes = max_prefix, max_nodes
+        slots = max_prefix + MAX_ACTION + max_nodes
+        self._cache = llama.new_cache(-(-slots // ALIGNMENT) * ALIGNMENT)
+        self._known: _Answer | None = None
+        self._pending: _Pending | None = None
+
+    @property
+    def committed(self) -> int:
+        """Rows that are committed."""
+        return self._cache.length
+
+    def start(self, prefix: Tensor, draft: TokenTree | None) -> Verification:
+        """Forget the last step, then run the prefix and a tree below it in one forward.
+
+        Args:
+            prefix: (1, P, d), embeddings.
+            draft: Tree of N nodes, or None.
+
+        Raises:
+            ModelError: If the prefix is longer than `max_prefix` or the tree than `max_nodes`.
+        """
+        self.reset()
+        fresh = prefix.shape[1]
+        if fresh > self.max_prefix:
+            raise ModelError(
+                f"the prefix has {fresh} rows, at most {self.max_prefix} fit; "
+                "shorten the instruction"
+            )
+        answer = self._forward(prefix, draft)
+        self._cache.length = fresh
+        self._known = answer.row(0)
+        return self._remember(answer, draft)
+
+    def verify(self, draft: TokenTree) -> Verification:
+        """Run a tree below what is committed; row 0 of the answer is the known one.
+
+        Raises:
+            ModelError: If no step has begun or the tree is too large.
+        """
+        if self._known is None:
+            raise ModelError("verify() needs a step that has begun; call start() first")
+        self._pending = None
+        known = self._known
+        return self._remember(
+            known.above(self._forward(None, draft)) if len(draft) else known, draft
+        )
+
+    def accept(self, path: IntArray | Sequence[int]) -> None:
+        """Commit nodes of the last tree, root first; an empty path drops the whole tree.
+
+        Raises:
+            ModelError: If there is no tree, or the action is longer than `MAX_ACTION`.
+            ShapeError: If the nodes are not a path from the first level down.
+        """
+        nodes = np.asarray(path, dtype=np.int64)
+        pending, self._pending = self._pending, None
+        if not nodes.size:
+            return
+        if pending is None:
+            raise ModelError("accept() needs a verified tree; call start() or verify() first")
+        _check_path(nodes, pending.parent)
+        if self._cache.length + len(nodes) > self.max_prefix + MAX_ACTION:
+            raise ModelError(f"an action has at most {MAX_ACTION} tokens; call start() again")
+        rows = torch.as_tensor(self._cache.length + nodes, device=self._cache.keys[0].device)
+        self._cache.keep(rows)
+        self._known = pending.answer.row(int(nodes[-1]) + 1)
+
+    def reset(self) -> None:
+        """Forget the step."""
+        self._cache.reset()
+        self._known = self._pending = None
+
+    def _forward(self, prefix: Tensor | None, draft: TokenTree | None) -> _Answer:
+        """Answer for the prefix's last row, if there is a prefix, and for every node."""
+        nodes = 0 if draft is None else len(draft)
+        if nodes > self.max_nodes:
+            raise ModelError(
+                f"the draft tree has {nodes} nodes, at most {self.max_nodes} fit; "
+                "raise draft.max_nodes or draft less"
+            )
+        device = self._cache.keys[0].device
+        parts = [] if prefix is None else [prefix]
+        if draft is not None and nodes:
+            tokens = torch.as_tensor(np.asarray(draft.tokens, dtype=np.int64), device=device)
+            parts.append(self.llama.embed_tokens(tokens)[None])
+        fresh = 0 if prefix is None else prefix.shape[1]
+        rows = tree_rows(self._cache.length, fresh, draft, self._cache.slots).to(device)
+        embeds = torch.cat(parts, dim=1)
+        hidden = self.llama(embeds, rows.positions, rows.slots, rows.mask, self._cache)
+        return self._answer(hidden[0, max(fresh - 1, 0) :])
+
+    def _answer(self, hidden: Tensor) -> _Answer:
+        # All rows of the lm_head, as in the reference: a checkpoint that prefers a word over every
+        # action is broken, and whoever turns ids into actions must see that id.
+        logits = self.llama.logits(hidden)
+        best, token = logits.max(dim=-1)
+        logits.scatter_(1, token[:, None], -torch.inf)
+        margin = best - logits.max(dim=-1).values
+        return _Answer(token.cpu().numpy(), hidden, margin.cpu().numpy())
+
+    def _remember(self, answer: _Answer, draft: TokenTree | None) -> Verification:
+        parent = np.zeros(0, np.int64) if draft is None else np.asarray(draft.parent)
+        self._pending = _Pending(parent, answer)
+        return Verification(answer.target_next.copy(), answer.hidden, answer.margin.copy())
+
+
+def _check_path(nodes: IntArray, parent: IntArray) -> None:
+    above = -1
+    for node in nodes.tolist():
+        if not 0 <= node < len(parent) or parent[node] != above:
+            raise ShapeError(
+                f"{nodes.tolist()} is not a path from the first level of the last tree of "
+                f"{len(parent)} nodes; give the accepted nodes root first"
+            )
+        above = node
