@@ -1,0 +1,1 @@
+"""What runs without a robot: one file per verb of the `heisd` command, and the record of a run."""

@@ -1,0 +1,190 @@
+"""Step time of every decoding method from the latencies of one device (algorithms.md section 5).
+
+A small model on a CPU says how many forwards a method saves, not how many milliseconds it saves
+on the machine that will serve a 7B model. This module joins the two: counts measured in closed
+loop, multiplied by a device profile. All times are milliseconds, end to end: image in, action out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from heisd_ros.errors import ConfigError
+from heisd_ros.types import ACTION_DIM, DecodeReport, DraftKind
+
+FREE_TOKENS = 1
+"""The prefill itself answers the first token."""
+
+SEQUENCE_TOKENS = 3
+"""Tokens of the position and of the rotation sequence."""
+
+QUERIED_IN_VAIN = ("unknown_task", "below_min_score")
+"""Reasons of an autoregressive step that had asked the store before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """Latencies of one device and one checkpoint.
+
+    Attributes:
+        name: What was measured.
+        source: Where the figures come from, in one sentence.
+        overhead: o, everything outside the model: transfer, pre- and post-processing, ms.
+        vision: v, vision encoder on the one view that the model is fed, ms.
+        vision_two_views: v2, both views in one batch, ms.
+        prefill: p, prompt and patches through the language model, ms.
+        decode: c, one more token, ms.
+        tree: g, forward over a draft tree on a kept K/V cache, ms.
+        retrieval: q, one query of the demonstration store, ms.
+        drafting: r, the drafter's share of one draft-verify iteration, ms; 0 without a drafter.
+        prefix_length: L, tokens of prompt and patches.
+    """
+
+    name: str
+    source: str
+    overhead: float
+    vision: float
+    vision_two_views: float
+    prefill: float
+    decode: float
+    tree: float
+    retrieval: float
+    drafting: float
+    prefix_length: int
+
+    @classmethod
+    def load(cls, path: str | Path) -> DeviceProfile:
+        """Read the `latency` object of a profile file; other objects of it are details.
+
+        Raises:
+            ConfigError: If the file is missing, is not JSON or lacks a figure.
+        """
+        file = Path(path)
+        try:
+            content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"device profile {file} cannot be read: {error}; write one with `heisd profile`"
+            ) from error
+        values = content.get("latency", {})
+        names = {item.name for item in fields(cls)}
+        if set(values) != names:
+            raise ConfigError(
+                f"{file}: `latency` needs exactly {', '.join(sorted(names))}; got "
+                f"{', '.join(sorted(values)) or 'nothing'}"
+            )
+        return cls(**values)
+
+    def prefill_with(self, nodes: int) -> float:
+        """Return p(N) = p (1 + N/L), the prefill that also verifies N draft nodes, ms."""
+        return self.prefill * (1.0 + nodes / self.prefix_length)
+
+
+def autoregressive(profile: DeviceProfile) -> float:
+    """Return o + v + p + 6c."""
+    rest = (ACTION_DIM - FREE_TOKENS) * profile.decode
+    return profile.overhead + profile.vision + profile.prefill + rest
+
+
+def retrieval_only(profile: DeviceProfile) -> float:
+    """Return o + v2 + q: the language model does not run."""
+    return profile.overhead + profile.vision_two_views + profile.retrieval
+
+
+def retrieval_chain(profile: DeviceProfile, accept_length: float) -> float:
+    """Return o + v + q + p + (6/A) g: pure R-SD, verified again until the action is complete.
+
+    Args:
+        profile: The device.
+        accept_length: A, tokens gained per verification.
+    """
+    iterations = (ACTION_DIM - FREE_TOKENS) / accept_length
+    start = profile.overhead + profile.vision + profile.retrieval + profile.prefill
+    return start + iterations * profile.tree
+
+
+def drafter_tree(profile: DeviceProfile, accept_length: float) -> float:
+    """Return o + v + p + (6/A)(r + g): pure D-SD and Spec-VLA."""
+    iterations = (ACTION_DIM - FREE_TOKENS) / accept_length
+    start = profile.overhead + profile.vision + profile.prefill
+    return start + iterations * (profile.drafting + profile.tree)
+
+
+def expected_forwards(position_accepted: float, rotation_accepted: float) -> float:
+    """Return E[f], forwards after the first when sequences are accepted as wholes.
+
+    Args:
+        position_accepted: p1, probability that the position sequence is accepted.
+        rotation_accepted: p2, the same of the rotation sequence, given p1's.
+    """
+    nothing = (1.0 - position_accepted) * 2 * SEQUENCE_TOKENS
+    return nothing + position_accepted * (1.0 - rotation_accepted) * SEQUENCE_TOKENS
+
+
+def draft_in_prefill(profile: DeviceProfile, nodes: int, more_forwards: float) -> float:
+    """Return o + v2 + q + p(N) + f c: prompt and draft tree share one forward.
+
+    Args:
+        profile: The device.
+        nodes: N, nodes of the draft tree.
+        more_forwards: f, forwards after the first.
+    """
+    start = retrieval_only(profile) + profile.prefill_with(nodes)
+    return start + more_forwards * profile.decode
+
+
+def tree_after_prefill(profile: DeviceProfile, more_forwards: float) -> float:
+    """Return o + v2 + q + p + g + f c: the tree has its own forward, accepted rows are kept."""
+    start = retrieval_only(profile) + profile.prefill + profile.tree
+    return start + more_forwards * profile.decode
+
+
+def released_block(
+    profile: DeviceProfile, position_accepted: float, rotation_accepted: float
+) -> float:
+    """Return o + v2 + q + p + g + (1 - p1 p2) 6c: accepted tokens are fed again one by one."""
+    return tree_after_prefill(
+        profile, (1.0 - position_accepted * rotation_accepted) * 2 * SEQUENCE_TOKENS
+    )
+
+
+def hybrid_mix(
+    retrieval_share: float, skip_share: float, *, skipped: float, verified: float, drafter: float
+) -> float:
+    """Return x (s T_skip + (1 - s) T_ver) + (1 - x) T_drafter.
+
+    Args:
+        retrieval_share: x, share of steps above the boundary, [0, 1].
+        skip_share: s, share of those that are executed unverified, [0, 1].
+        skipped: T_skip, ms. End to end it contains vision and overhead; the paper's accounting
+            charges the query alone.
+        verified: T_ver, ms.
+        drafter: T_drafter, ms.
+    """
+    above = skip_share * skipped + (1.0 - skip_share) * verified
+    return retrieval_share * above + (1.0 - retrieval_share) * drafter
+
+
+def project_step(report: DecodeReport, profile: DeviceProfile, *, retrieves: bool) -> float:
+    """Return what one recorded step would have taken on a device, ms.
+
+    Every forward after the first is charged as one decode; that is what the autoregressive
+    continuation does.
+
+    Args:
+        report: The recorded step.
+        profile: The device.
+        retrieves: Whether the method encodes both views for retrieval in every step, as a hybrid
+            method does: the mode is not known before the picture is.
+    """
+    vision = profile.vision_two_views if retrieves else profile.vision
+    time_ms = profile.overhead + vision
+    if report.kind is DraftKind.RETRIEVAL or report.reason in QUERIED_IN_VAIN:
+        time_ms += profile.retrieval
+    if report.forwards:
+        time_ms += profile.prefill_with(report.nodes)
+        time_ms += (report.forwards - 1) * profile.decode
+    return time_ms
