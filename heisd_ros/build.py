@@ -70,7 +70,7 @@ def build_components(config: HeisdConfig) -> Components:
     """
     method = method_named(config.decode.method)
     target = build_target(config)
-    store = build_store(config, target.info.fingerprint) if method.needs_store else None
+    store = build_store(config, encoder_fingerprint(config, target)) if method.needs_store else None
     return Components(
         target=target,
         encoder=_prepared(config, target),
@@ -120,6 +120,7 @@ def build_target(config: HeisdConfig) -> OpenVlaTarget:
         statistics_key=model.statistics_key,
         threads=model.threads,
         max_nodes=config.draft.max_nodes,
+        pool=config.perception.pool,
         self_check=model.self_check,
     )
 
@@ -142,6 +143,13 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
             f"retrieval.store to {NO_STORE!r}"
         )
     return MemoryStore.open(path, fingerprint=fingerprint)
+
+
+def encoder_fingerprint(config: HeisdConfig, target: TargetModel) -> str:
+    """Return what a store must have been built with: weights, preprocessing, rotation and crop."""
+    perception = config.perception
+    prepared = f"-r{perception.rotate_deg}-c{perception.crop_area:g}"
+    return target.info.fingerprint + ("" if _as_it_is(config) else prepared)
 
 
 def build_rule(config: VerifyConfig) -> AcceptanceRule:
@@ -173,10 +181,13 @@ def checkpoint_dir(config: HeisdConfig) -> Path:
 
 
 def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:
-    perception = config.perception
-    if perception.rotate_deg == 0 and perception.crop_area == 1.0:
+    if _as_it_is(config):
         return encoder
-    return PreparingEncoder(encoder, perception.rotate_deg, perception.crop_area)
+    return PreparingEncoder(encoder, config.perception.rotate_deg, config.perception.crop_area)
+
+
+def _as_it_is(config: HeisdConfig) -> bool:
+    return config.perception.rotate_deg == 0 and config.perception.crop_area == 1.0
 
 
 def _selector(config: HeisdConfig, method: Method) -> Selector:
