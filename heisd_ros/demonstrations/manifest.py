@@ -169,6 +169,36 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
     sync_folder(folder)
 
 
+def check_encoder(
+    built: StoreProfile,
+    folder: Path,
+    fingerprint: str,
+    cameras: tuple[str, ...],
+    preprocessing: Mapping[str, Any],
+) -> None:
+    """Refuse a store whose embeddings another encoder or other pictures made.
+
+    An empty fingerprint or no cameras skip their check; so do keys that are not in
+    `preprocessing`.
+
+    Raises:
+        StoreError: Naming what was expected, what the store has, and what to do.
+    """
+    pairs: list[tuple[str, Any, Any]] = [
+        (key, value, built.preprocessing.get(key)) for key, value in preprocessing.items()
+    ]
+    if fingerprint:
+        pairs.append(("vision encoder", fingerprint, built.fingerprint))
+    if cameras:
+        pairs.append(("cameras", cameras, built.cameras))
+    for name, expected, got in pairs:
+        if expected != got:
+            raise StoreError(
+                f"store {folder} was built with another {name}: expected {expected}, got {got}; "
+                f"{REBUILD} for the checkpoint and the configuration you serve"
+            )
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -7,17 +7,19 @@ and nothing is ever unpickled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from heisd_ros.demonstrations.calibration import RERANK_ROWS, exact_scores
 from heisd_ros.demonstrations.columns import NORM_TOLERANCE, open_columns
 from heisd_ros.demonstrations.manifest import (
-    REBUILD,
     Manifest,
     TaskRecord,
+    check_encoder,
     read_manifest,
 )
 from heisd_ros.demonstrations.prefix import Matrix, best_rows
@@ -38,13 +40,24 @@ class MemoryStore:
         self._searches = {task.key: self._prefix_of(task) for task in manifest.tasks}
 
     @classmethod
-    def open(cls, path: str | Path, *, fingerprint: str = "", verify: bool = False) -> MemoryStore:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        fingerprint: str = "",
+        cameras: tuple[str, ...] = (),
+        preprocessing: Mapping[str, Any] | None = None,
+        verify: bool = False,
+    ) -> MemoryStore:
         """Open a store folder.
 
         Args:
             path: The folder that `heisd build-db` wrote.
             fingerprint: Fingerprint of the encoder that will make the queries
                 (`ModelInfo.fingerprint`); empty skips the check.
+            cameras: Cameras of the queries in view order; empty skips the check.
+            preprocessing: What happens to a picture before the encoder, e.g. `crop_area`; every
+                key given must have the store's value.
             verify: Also compare the SHA-256 of every file and the norm of every vector.
 
         Raises:
@@ -53,12 +66,7 @@ class MemoryStore:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        built_with = manifest.profile.fingerprint
-        if fingerprint and fingerprint != built_with:
-            raise StoreError(
-                f"store {folder} was built with another vision encoder: expected {fingerprint}, "
-                f"got {built_with}; {REBUILD} for the checkpoint you serve"
-            )
+        check_encoder(manifest.profile, folder, fingerprint, cameras, preprocessing or {})
         try:
             columns = open_columns(folder, manifest, verify=verify)
         except StoreError:
@@ -66,7 +74,13 @@ class MemoryStore:
             newer = read_manifest(folder)
             if newer.generation == manifest.generation:
                 raise
-            return cls.open(path, fingerprint=fingerprint, verify=verify)
+            return cls.open(
+                path,
+                fingerprint=fingerprint,
+                cameras=cameras,
+                preprocessing=preprocessing,
+                verify=verify,
+            )
         return cls(manifest, columns, folder)
 
     @property

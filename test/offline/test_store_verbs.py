@@ -1,0 +1,140 @@
+"""`heisd build-db` and `heisd inspect-db` on a handful of saved episodes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from heisd_ros import cli
+from heisd_ros.demonstrations.episode import Episode, save_episode
+from heisd_ros.demonstrations.store import MemoryStore
+from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_store
+from heisd_ros.types import VisualFeatures
+
+
+class PixelEncoder:
+    """Encodes the first eight red values of both frames, per block of unit norm."""
+
+    def encode(self, frames):
+        blocks = [frame.image[:2, :4, 0].ravel().astype(np.float64) + 1.0 for frame in frames]
+        joined = np.concatenate([block / np.linalg.norm(block) for block in blocks]) / 2**0.5
+        return VisualFeatures(None, joined.astype(np.float32))
+
+
+@pytest.fixture
+def demos(tmp_path):
+    """Three good episodes and one failed one of 'open it', one of 'close it'."""
+    rng = np.random.default_rng(0)
+    for number, (task, success) in enumerate(
+        [
+            ("open it", True),
+            ("open it", True),
+            ("open it", False),
+            ("open it", True),
+            ("close it", True),
+        ]
+    ):
+        actions = np.zeros((6, 7), dtype=np.float32)
+        images = rng.integers(0, 255, (6, 2, 4, 4, 3), dtype=np.uint8)
+        state = np.zeros((6, 8), dtype=np.float32)
+        cameras = ("third_person", "wrist")
+        episode = Episode(images, actions, state, task, cameras, 20.0, success=success)
+        save_episode(tmp_path / "demos" / task / f"{number}.npz", episode)
+    return tmp_path / "demos"
+
+
+@pytest.fixture(autouse=True)
+def components(monkeypatch):
+    asked = []
+
+    def build_components(config):
+        asked.append(config)
+        info = SimpleNamespace(fingerprint="abc")
+        return SimpleNamespace(
+            target=SimpleNamespace(info=info),
+            encoder=PixelEncoder(),
+            statistics=SimpleNamespace(key="libero"),
+        )
+
+    monkeypatch.setattr("heisd_ros.build.build_components", build_components)
+    return asked
+
+
+def run(*arguments):
+    return cli.main([str(argument) for argument in arguments])
+
+
+def test_a_built_store_opens_and_the_report_says_what_is_inside(demos, tmp_path, capsys):
+    assert run("build-db", "--demos", demos, "--out", tmp_path / "s", "--checkpoint", "ckpt") == 0
+    out = capsys.readouterr().out
+    assert "2 tasks, 4 episodes, 24 rows of 16 float32" in out
+    assert "dropped   1 failed episodes" in out
+    store = MemoryStore.open(tmp_path / "s", fingerprint="abc", verify=True)
+    assert store.tasks == ("close it", "open it")
+    assert store.manifest.tasks[1].sources == ("open it/0.npz", "open it/1.npz", "open it/3.npz")
+    assert store.manifest.profile.action["statistics_key"] == "libero"
+    assert store.manifest.profile.created_by.startswith("heisd build-db --demos ")
+
+
+def test_the_store_is_built_for_the_checkpoint_without_rotation(demos, tmp_path, components):
+    run("build-db", "--demos", demos, "--out", tmp_path / "s", "--checkpoint", "ckpt")
+    assert components[0].model.checkpoint == "ckpt"
+    assert components[0].perception.rotate_deg == 0
+    profile = MemoryStore.open(tmp_path / "s").manifest.profile
+    assert profile.preprocessing == {"crop_area": 1.0, "pool": "mean"}
+
+
+def test_tasks_and_the_limit_are_obeyed(demos, tmp_path, capsys):
+    arguments = ["--demos", demos, "--out", tmp_path / "s", "--tasks", "Open it", "--per-task", 2]
+    assert run("build-db", *arguments) == 0
+    assert "1 tasks, 2 episodes" in capsys.readouterr().out
+
+
+def test_a_damaged_file_is_named_counted_and_survived(demos, tmp_path, capsys):
+    (demos / "open it" / "1.npz").write_bytes(b"PK\x03\x04 cut off")
+    assert run("build-db", "--demos", demos, "--out", tmp_path / "s") == 0
+    captured = capsys.readouterr()
+    assert "1 damaged files" in captured.out
+    assert "left out" in captured.err
+    assert "1.npz" in captured.err
+
+
+def test_mostly_damaged_files_are_an_error(demos, tmp_path, capsys):
+    for path in (demos / "open it").iterdir():
+        path.write_bytes(b"")
+    assert run("build-db", "--demos", demos, "--out", tmp_path / "s") == 2
+    assert "4 of 5 files" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("where", ["missing", "."])
+def test_a_folder_without_episodes_is_one_sentence(tmp_path, capsys, where):
+    assert run("build-db", "--demos", tmp_path / where, "--out", tmp_path / "s") == 2
+    assert "no episode (.npz)" in capsys.readouterr().err
+
+
+def test_a_second_build_uses_the_cache(demos, tmp_path, monkeypatch):
+    arguments = ["--demos", demos, "--out", tmp_path / "s", "--cache", tmp_path / "c"]
+    assert run("build-db", *arguments) == 0
+    monkeypatch.setattr(PixelEncoder, "encode", lambda *_: pytest.fail("embedded again"))
+    assert run("build-db", *arguments) == 0
+    assert MemoryStore.open(tmp_path / "s", verify=True).manifest.generation == 2
+
+
+def test_inspection_shows_tasks_duplicates_and_neighbours(tmp_path, capsys):
+    synthetic_store(
+        tmp_path / "s", SyntheticSpec(tasks=2, episodes=4, steps=40, embedding_size=128)
+    )
+    assert run("inspect-db", tmp_path / "s", "--verify", "--queries", 50) == 0
+    lines = capsys.readouterr().out.splitlines()
+    queries, equal, cosine, _, _, grip, recall, *task = lines[-1].split()
+    assert (queries, equal, recall, " ".join(task)) == ("50", "0", "1.0000", "synthetic task 1")
+    assert 0.9 < float(cosine) < 1.0
+    assert 0.8 < float(grip) <= 1.0
+
+
+def test_inspecting_no_store_is_one_sentence(tmp_path, capsys):
+    assert run("inspect-db", tmp_path / "nothing") == 2
+    assert "does not exist" in capsys.readouterr().err
