@@ -20,6 +20,7 @@ from heisd_ros.protocols import (
     AcceptanceRule,
     DemonstrationStore,
     DraftSource,
+    Environment,
     TargetModel,
     VisionEncoder,
 )
@@ -163,6 +164,14 @@ def build_rule(config: VerifyConfig) -> AcceptanceRule:
             config.sequence_budget, config.token_budget, strict=config.strict
         )
     raise ConfigError(f"unknown acceptance rule {config.rule!r}")
+
+
+def build_environment(config: HeisdConfig) -> Environment:
+    """Load the configured simulated task."""
+    from heisd_ros.simulation.libero import LiberoEnvironment  # MuJoCo only when needed
+
+    simulation = config.simulation
+    return LiberoEnvironment(simulation.suite, simulation.task, image_size=simulation.image_size)
 
 
 def checkpoint_dir(config: HeisdConfig) -> Path:
