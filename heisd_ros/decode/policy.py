@@ -97,13 +97,15 @@ class HeisdPolicy:
             self.reset(observation.instruction)
         features = self._features(observation)
         watch.lap("vision")
+        pose = observation.proprioception
         request = DraftRequest(
             features=features,
             metric=self._metric(observation),
             task=normalise_task(observation.instruction),
             history=self._past(),
+            position=None if pose is None else pose.position,
         )
-        state = self._state(observation.proprioception)
+        state = self._state(pose)
         result = self.decoder.step(StepRequest(request, self._prompt, state))
         self._history.append(result.action.tokens)
         stages = {**watch.stage_ms(), **result.report.stage_ms}
