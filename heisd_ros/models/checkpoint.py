@@ -20,7 +20,7 @@ import torch
 
 from heisd_ros.errors import ModelError
 from heisd_ros.models.llama import LlamaConfigView
-from heisd_ros.models.network import NetworkConfig, OpenVlaNetwork
+from heisd_ros.models.network import NetworkConfig, OpenVlaNetwork, unfilled_network
 from heisd_ros.models.preprocessing import Preprocessing
 from heisd_ros.models.vision import TowerConfig
 from heisd_ros.models.weights import load_state, save_state
@@ -81,8 +81,7 @@ class Checkpoint:
         Raises:
             ModelError: If a weight is missing, truncated or of another shape.
         """
-        with torch.device("meta"):  # no memory and no random numbers for weights that get replaced
-            network = OpenVlaNetwork(self.network)
+        network = unfilled_network(self.network)
         vision_hash = load_state(network, self.folder, device=device, dtype=dtype)
         return network.eval().requires_grad_(False), vision_hash
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from heisd_ros.models.llama import Llama, LlamaConfigView
 from heisd_ros.models.vision import Projector, ProprioProjector, TowerConfig, VisionBackbone
@@ -103,3 +106,25 @@ class OpenVlaNetwork(nn.Module):
         fed = self.language_model.embed_tokens(tokens[:, :-1])
         hidden: Tensor = self.language_model.forward_sequence(torch.cat((prefix, fed), dim=1))
         return hidden[:, prefix.shape[1] - 1 :]
+
+
+def unfilled_network(config: NetworkConfig) -> OpenVlaNetwork:
+    """Build a network on the meta device: no memory, no random numbers, for weights to come."""
+    with torch.device("meta"), _NoRandomFill():
+        return OpenVlaNetwork(config)
+
+
+class _NoRandomFill(TorchFunctionMode):
+    """Skips random initialisation, which on the meta device alone would import for seconds."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,  # noqa: ANN401  (torch's signature)
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in {"normal_", "uniform_", "kaiming_uniform_"}:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)

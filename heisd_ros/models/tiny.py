@@ -11,13 +11,15 @@ from torch import nn
 
 from heisd_ros.models.checkpoint import save_checkpoint
 from heisd_ros.models.llama import LlamaConfigView
-from heisd_ros.models.network import NetworkConfig, OpenVlaNetwork
+from heisd_ros.models.network import NetworkConfig, OpenVlaNetwork, unfilled_network
 from heisd_ros.models.small_tokenizer import write_tokenizer
 from heisd_ros.models.vision import TowerConfig
 
 KEY = "tiny"
 TEXT_SCALE = 0.1
-BIAS_STD = 0.1
+BIAS_STD = 0.02
+SHARPNESS = 3.0
+"""Gain that keeps attention from averaging all rows to the same answer."""
 
 
 def tiny_config(
@@ -68,8 +70,7 @@ def make_tiny_checkpoint(
     config = tiny_config(
         views=views, state_size=state_size, tie=tie, image_size=image_size, kv_heads=kv_heads
     )
-    with torch.device("meta"):  # leaves the caller's random numbers alone
-        network = OpenVlaNetwork(config)
+    network = unfilled_network(config)  # leaves the caller's random numbers alone
     network.to_empty(device="cpu")
     _fill(network, torch.Generator().manual_seed(seed))
     save_checkpoint(folder, network, statistics=statistics or {KEY: tiny_statistics(state_size)})
@@ -94,7 +95,8 @@ def _fill(network: OpenVlaNetwork, generator: torch.Generator) -> None:
     for name, parameter in network.named_parameters():
         if parameter.dim() > 1:
             fan_in = parameter[0].numel() if parameter.dim() in (2, 4) else parameter.shape[-1]
-            parameter.normal_(0.0, fan_in**-0.5, generator=generator)
+            gain = SHARPNESS if name.endswith(("qkv_proj.weight", "fc3.weight")) else 1.0
+            parameter.normal_(0.0, gain * fan_in**-0.5, generator=generator)
         elif name.endswith("bias"):
             parameter.normal_(0.0, BIAS_STD, generator=generator)
         else:

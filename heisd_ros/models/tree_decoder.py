@@ -62,6 +62,7 @@ class TreeDecoder:
         self.max_prefix, self.max_nodes = max_prefix, max_nodes
         slots = max_prefix + MAX_ACTION + max_nodes
         self._cache = llama.new_cache(-(-slots // ALIGNMENT) * ALIGNMENT)
+        self._prefix = 0
         self._known: _Answer | None = None
         self._pending: _Pending | None = None
 
@@ -88,7 +89,7 @@ class TreeDecoder:
                 "shorten the instruction"
             )
         answer = self._forward(prefix, draft)
-        self._cache.length = fresh
+        self._cache.length = self._prefix = fresh
         self._known = answer.row(0)
         return self._remember(answer, draft)
 
@@ -120,7 +121,7 @@ class TreeDecoder:
         if pending is None:
             raise ModelError("accept() needs a verified tree; call start() or verify() first")
         _check_path(nodes, pending.parent)
-        if self._cache.length + len(nodes) > self.max_prefix + MAX_ACTION:
+        if self._cache.length + len(nodes) > self._prefix + MAX_ACTION:
             raise ModelError(f"an action has at most {MAX_ACTION} tokens; call start() again")
         rows = torch.as_tensor(self._cache.length + nodes, device=self._cache.keys[0].device)
         self._cache.keep(rows)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 LAYER_NORM_EPS = 1e-6
 """The epsilon of both towers; 1e-5 moves the first logits by 3e-4."""
 
+INIT_STD = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class TowerConfig:
@@ -149,10 +151,10 @@ class VisionTower(nn.Module):
         )
         self.config = config
         self.patch_embed = PatchEmbedding(dim, patch_size)
-        self.pos_embed = nn.Parameter(0.02 * torch.randn(1, config.patches, dim))
+        self.pos_embed = _learned_rows(config.patches, dim)
         if prefix_tokens:
-            self.cls_token = nn.Parameter(0.02 * torch.randn(1, 1, dim))
-            self.reg_token = nn.Parameter(0.02 * torch.randn(1, prefix_tokens - 1, dim))
+            self.cls_token = _learned_rows(1, dim)
+            self.reg_token = _learned_rows(prefix_tokens - 1, dim)
         self.blocks = nn.ModuleList(Block(config) for _ in range(depth - 1))
 
     @classmethod
@@ -243,3 +245,9 @@ class ProprioProjector(nn.Module):
         """Map (..., state_size) -> (..., llm_dim)."""
         out: Tensor = self.fc2(F.gelu(self.fc1(state)))
         return out
+
+
+def _learned_rows(count: int, dim: int) -> nn.Parameter:
+    rows = nn.Parameter(torch.empty(1, count, dim))
+    nn.init.normal_(rows, std=INIT_STD)
+    return rows
