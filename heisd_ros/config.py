@@ -289,6 +289,17 @@ class RosConfig:
 
 
 @dataclass(frozen=True)
+class RecordConfig:
+    """The recorder: what went over the topics, as an MCAP bag."""
+
+    folder: str = option("", "Folder of the bag, new; empty: runs/<date>-<time> [-].")
+    episodes: int = option(
+        0, "Finished episodes before the process ends; 0: no end [-].", low=0, high=100000
+    )
+    patches: bool = option(False, "Keep the patch features of every picture: large.")
+
+
+@dataclass(frozen=True)
 class HeisdConfig:
     """All sections; the root of every command, node and test."""
 
@@ -302,6 +313,7 @@ class HeisdConfig:
     command: CommandConfig = field(default_factory=CommandConfig)
     simulation: SimulationConfig = field(default_factory=SimulationConfig)
     ros: RosConfig = field(default_factory=RosConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
 
 
 def field_spec(item: dataclasses.Field[Any]) -> FieldSpec:
