@@ -354,6 +354,15 @@ def load_config(
     return make_config(values)
 
 
+def read_values(path: str | Path) -> dict[str, Any]:
+    """Return `section.field` -> value of what a file says, unchecked; to lay files over another.
+
+    Raises:
+        ConfigError: If the file is missing or holds no sections.
+    """
+    return _read_yaml(Path(path))
+
+
 def make_config(values: Mapping[str, Any]) -> HeisdConfig:
     """Build a checked configuration from `section.field` -> value."""
     known = parameter_names()
