@@ -65,6 +65,7 @@ class OpenVlaTarget:
         *,
         statistics_key: str,
         pool: str = "mean",
+        compiled: bool = False,
     ) -> None:
         """Wrap a filled network; most callers want `from_pretrained`."""
         config = network.config
@@ -76,7 +77,10 @@ class OpenVlaTarget:
             network.vision_backbone, checkpoint.preprocessing, config.views, pool=pool
         )
         self._decoder = TreeDecoder(
-            network.language_model, MAX_PROMPT + config.inserted, info.max_nodes
+            network.language_model,
+            MAX_PROMPT + config.inserted,
+            info.max_nodes,
+            compiled=compiled,
         )
         self._state_statistics = _state_statistics(checkpoint, statistics_key)
 
@@ -91,6 +95,7 @@ class OpenVlaTarget:
         threads: int = 0,
         max_nodes: int = 96,
         pool: str = "mean",
+        compiled: bool = False,
         self_check: bool = True,
     ) -> OpenVlaTarget:
         """Load a local checkpoint folder; no network, no remote code, no question asked.
@@ -103,6 +108,7 @@ class OpenVlaTarget:
             threads: Torch threads; 0: torch's choice.
             max_nodes: Largest draft tree.
             pool: Pooling of the DINOv2 patches in the embedding, `mean` or `last_patch`.
+            compiled: Compile the language model; the first steps take minutes, later ones less.
             self_check: Refuse a model that ignores the picture.
 
         Raises:
@@ -117,7 +123,14 @@ class OpenVlaTarget:
         precision = choose_dtype(dtype, where)
         network, vision_hash = checkpoint.load(where, precision)
         info = _info(checkpoint, vision_hash, pool, max_nodes)
-        target = cls(checkpoint, network, info, statistics_key=statistics.key, pool=pool)
+        target = cls(
+            checkpoint,
+            network,
+            info,
+            statistics_key=statistics.key,
+            pool=pool,
+            compiled=compiled,
+        )
         if self_check:
             target.self_check()
         millions = sum(weight.numel() for weight in network.parameters()) / 1e6

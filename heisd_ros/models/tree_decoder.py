@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from heisd_ros.errors import ModelError, ShapeError
+from heisd_ros.models.buckets import compiled_forward, plain_forward
 from heisd_ros.models.llama import Llama
 from heisd_ros.models.tree_attention import tree_rows
 from heisd_ros.types import Float32Array, IntArray, TokenTree, Verification
@@ -56,11 +57,14 @@ class TreeDecoder:
     committed as it was, and `start` always begins afresh.
     """
 
-    def __init__(self, llama: Llama, max_prefix: int, max_nodes: int) -> None:
+    def __init__(
+        self, llama: Llama, max_prefix: int, max_nodes: int, *, compiled: bool = False
+    ) -> None:
         """Allocate a cache for the longest prefix, the action and the largest tree."""
         self.llama = llama
+        self._run = compiled_forward(llama) if compiled else plain_forward(llama)
         self.max_prefix, self.max_nodes = max_prefix, max_nodes
-        slots = max_prefix + MAX_ACTION + max_nodes
+        slots = max_prefix + MAX_ACTION + max_nodes + 1  # the last one is for padding rows
         self._cache = llama.new_cache(-(-slots // ALIGNMENT) * ALIGNMENT)
         self._prefix = 0
         self._known: _Answer | None = None
@@ -148,7 +152,7 @@ class TreeDecoder:
         fresh = 0 if prefix is None else prefix.shape[1]
         rows = tree_rows(self._cache.length, fresh, draft, self._cache.slots).to(device)
         embeds = torch.cat(parts, dim=1)
-        hidden = self.llama(embeds, rows.positions, rows.slots, rows.mask, self._cache)
+        hidden = self._run(embeds, rows, self._cache)
         return self._answer(hidden[0, max(fresh - 1, 0) :])
 
     def _answer(self, hidden: Tensor) -> _Answer:

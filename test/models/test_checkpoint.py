@@ -131,7 +131,10 @@ def test_unused_tensors_of_the_export_are_ignored(folder):
         ({"model_type": "llava"}, "expected model_type openvla"),
         ({"timm_model_ids": ["resnet50", "resnet50"]}, "timm_model_ids"),
         ({"timm_model_kwargs": None}, "tensors are missing"),
-        ({"timm_model_kwargs": [SMALL, {"embed_dim": 24, "depth": 3}]}, "must have shape"),
+        (
+            {"timm_model_kwargs": [SMALL, {"embed_dim": 24, "num_heads": 2, "depth": 3}]},
+            "must have shape",
+        ),
         (
             {"timm_model_kwargs": [{**SMALL, "num_heads": 3}, {}]},
             "heads that divide its 16 channels",

@@ -93,7 +93,7 @@ def test_pixels_of_a_flat_picture_are_known_by_hand(target):
     red = np.zeros((10, 20, 3), dtype=np.uint8)
     red[..., 0] = 255
     pixels = target.preprocess([red])[0].numpy()
-    # (1 - 0.485) / 0.229, (0 - 0.456) / 0.224, (0 - 0.406) / 0.225, then (1|0|0 - 0.5) / 0.5
+    # Level minus mean over deviation: e.g. 0.515 over 0.229 is 2.248908.
     expected = [2.248908, -2.035714, -1.804444, 1.0, -1.0, -1.0]
     assert pixels.shape == (6, 56, 56)
     np.testing.assert_allclose(pixels.min((1, 2)), expected, atol=1e-5)

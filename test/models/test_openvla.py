@@ -305,3 +305,17 @@ def test_bfloat16_runs_and_stays_near_float32(checkpoint, target, step):
     assert half.dtype is torch.bfloat16
     cosine = torch.nn.functional.cosine_similarity(answer.hidden.float(), full.hidden)
     assert float(cosine) > 0.99
+
+
+def test_padded_buckets_answer_like_the_shapes_as_they_come(checkpoint, target, step, monkeypatch):
+    # Compiling takes a minute; what can go wrong on our side is the padding.
+    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    bucketed = OpenVlaTarget.from_pretrained(checkpoint, "cpu", compiled=True)
+    tree = random_tree(np.random.default_rng(8), 11)
+    for model in (target, bucketed):
+        model.start(*step, tree)
+        model.accept(leaf_paths(tree)[0][:2])
+    expected, answer = target.verify(tree), bucketed.verify(tree)
+    assert answer.target_next.tolist() == expected.target_next.tolist()
+    torch.testing.assert_close(answer.hidden, expected.hidden, atol=1e-4, rtol=1e-4)
+    assert greedy(bucketed, bucketed.start(*step)) == greedy(target, target.start(*step))
