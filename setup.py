@@ -1,4 +1,4 @@
-"""`pip install .` runs the CMakeLists.txt that colcon runs and packs what it installs into the wheel.
+"""`pip install .` runs the CMakeLists.txt of colcon and packs what it installs into the wheel.
 
 Everything else about the package stands in pyproject.toml.
 """
@@ -44,7 +44,7 @@ class BuildInterfaces(build_py):
         stage = temp / "stage"
         shutil.rmtree(stage, ignore_errors=True)
         run_cmake(temp / "cmake", stage)
-        add_missing_modules(stage / "python" / PACKAGE, Path(self.build_lib) / PACKAGE)
+        add_generated_modules(stage / "python" / PACKAGE, Path(self.build_lib) / PACKAGE)
         self.distribution.data_files = data_files(stage)
 
 
@@ -80,11 +80,12 @@ def cmake_environment() -> dict[str, str]:
     return environment
 
 
-def add_missing_modules(source: Path, target: Path) -> None:
-    """Copy the generated modules and libraries; our own `__init__.py` is not overwritten."""
+def add_generated_modules(source: Path, target: Path) -> None:
+    """Copy the generated modules and libraries, and nothing that has a source in the checkout."""
     for path in source.rglob("*"):
-        copy = target / path.relative_to(source)
-        if path.suffix == ".so" or (path.suffix == ".py" and not copy.exists()):
+        relative = path.relative_to(source)
+        if path.suffix in (".so", ".py") and not (ROOT / PACKAGE / relative).exists():
+            copy = target / relative
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
 

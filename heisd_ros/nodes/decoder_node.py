@@ -1,0 +1,275 @@
+"""Features, state and instruction in, twist and gripper command out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseStamped, TwistStamped
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from heisd_ros.build import build_policy
+from heisd_ros.config import HeisdConfig
+from heisd_ros.decode.assembler import ObservationAssembler
+from heisd_ros.decode.pilot import Decision, Pilot, Policy
+from heisd_ros.errors import DataError
+from heisd_ros.msg import (
+    DecodeReport,
+    EpisodeStatus,
+    GripperCommand,
+    TrajectoryMetric,
+    VisualEmbedding,
+)
+from heisd_ros.nodes import conversions as convert
+from heisd_ros.nodes import qos, topics
+from heisd_ros.nodes.clock import (
+    StampSource,
+    now_ns,
+    on_time_step,
+    steady_clock,
+    steady_ns,
+    uses_sim_time,
+)
+from heisd_ros.nodes.exchange import FeatureExchange
+from heisd_ros.nodes.health import DecoderHealth
+from heisd_ros.nodes.identity import check_encoder, policy_fingerprint
+from heisd_ros.nodes.parameters import read_config
+from heisd_ros.nodes.records import decision_to_report, episode_end_report, to_diagnostics
+from heisd_ros.nodes.runtime import EXIT_FATAL, run_node
+from heisd_ros.nodes.worker import LatestWorker
+from heisd_ros.types import Observation, VisualFeatures
+
+CLOSE_TIMEOUT_S = 1.5
+"""How long a decision that is being made may delay the end of the process."""
+
+
+class DecoderNode(Node):
+    """Decides on a worker thread and publishes what the pilot holds at a fixed rate.
+
+    Attributes:
+        pilot: Policy, guard and hold.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: HeisdConfig | None = None,
+        policy: Policy | None = None,
+        exchange: FeatureExchange | None = None,
+        on_decision: Callable[[Decision], None] | None = None,
+        **options: Any,  # noqa: ANN401  (keyword arguments of rclpy.node.Node)
+    ) -> None:
+        """Read the configuration, load the policy, then publish and subscribe.
+
+        Args:
+            config: Values of parameters that are not overridden; None for the defaults.
+            policy: None builds the configured one.
+            exchange: Where the patches of a perception node in this process are.
+            on_decision: Called on the deciding thread after each decision has been published.
+            options: Passed on to rclpy.
+        """
+        super().__init__("decoder_node", **options)
+        self.config = read_config(self, config)
+        simulated = uses_sim_time(self)
+        policy = policy or build_policy(self.config)
+        self._fingerprint = policy_fingerprint(policy)
+        self.pilot = Pilot(
+            policy,
+            self.config,
+            now_ns=partial(now_ns, self),
+            steady_ns=steady_ns,
+            pace=self.config.simulation.factor if simulated else 1.0,
+        )
+        self._assembler = ObservationAssembler(
+            patience_s=self.config.perception.pairing_tolerance_s,
+            oldest_s=self.config.command.image_timeout_s,
+        )
+        self._exchange = exchange
+        self._on_decision = on_decision
+        self._worker = LatestWorker("decide")
+        self._health = DecoderHealth(
+            self.pilot, self._assembler, self._worker, self.config, simulated=simulated
+        )
+        self._wire = threading.Lock()
+        self._stamps = StampSource(partial(now_ns, self))
+        self._closed = False
+        self._sequence = 0
+        self._ended_ns = -1
+        self._publish_topics()
+        self._subscribe_topics()
+        if simulated:
+            self._time_step = on_time_step(self, self._on_time_step)
+
+    def close(self) -> None:
+        """Leave the arm at rest: the last command is zero."""
+        self.pilot.stop("shutdown")
+        self._publish_held()
+        with self._wire:
+            self._closed = True
+        self._worker.close(CLOSE_TIMEOUT_S)
+
+    def _publish_topics(self) -> None:
+        self._twist = self.create_publisher(TwistStamped, topics.TWIST, qos.EVENTS)
+        self._gripper = self.create_publisher(GripperCommand, topics.GRIPPER, qos.EVENTS)
+        self._report = self.create_publisher(DecodeReport, topics.DECODE_REPORT, qos.EVENTS)
+        self._diagnostics = self.create_publisher(DiagnosticArray, topics.DIAGNOSTICS, qos.EVENTS)
+        period_s = 1.0 / self.config.command.publish_hz
+        self.create_timer(period_s, self._tick, clock=steady_clock())
+        self.create_timer(1.0, self._publish_diagnostics, clock=steady_clock())
+
+    def _subscribe_topics(self) -> None:
+        for kind, topic, callback, profile in (
+            (String, topics.INSTRUCTION, self._on_instruction, qos.EVENTS),
+            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
+            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS),
+            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR),
+            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
+            (EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS),
+        ):
+            self.create_subscription(kind, topic, callback, profile)
+        self.create_service(Trigger, topics.STOP, self._on_stop)
+        self.create_service(Trigger, topics.START, self._on_start)
+
+    def _on_instruction(self, message: String) -> None:
+        self._assembler.instruction = message.data.strip()
+        self.pilot.instruct(self._assembler.instruction)
+        self._decide()
+
+    def _on_embedding(self, message: VisualEmbedding) -> None:
+        try:
+            features = self._features(message)
+        except DataError as error:
+            self._refuse("bad_embedding", error)
+            return
+        self._assembler.offer_features(features, now_ns(self))
+        self._decide()
+
+    def _on_metric(self, message: TrajectoryMetric) -> None:
+        self._assembler.offer_metric(convert.message_to_metric(message))
+        self._decide()
+
+    def _on_pose(self, message: PoseStamped) -> None:
+        try:
+            self._assembler.offer_pose(convert.pose_to_proprioception(message))
+        except DataError as error:
+            self._refuse("bad_pose", error)
+            return
+        self._decide()
+
+    def _on_joint_states(self, message: JointState) -> None:
+        fingers, width = self.config.ros.finger_joints, self.config.command.gripper_max_m
+        try:
+            opening = convert.joints_to_opening(message, fingers, width)
+        except DataError as error:
+            self._refuse("bad_joint_states", error)
+            return
+        if opening is not None:
+            self._assembler.offer_opening(opening, convert.to_ns(message.header.stamp))
+            self._decide()
+
+    def _on_episode_status(self, message: EpisodeStatus) -> None:
+        if message.done:
+            stamp_ns = convert.to_ns(message.header.stamp)
+            self._worker.enqueue(partial(self._end_episode, message.success, stamp_ns))
+
+    def _on_time_step(self, went_back: bool) -> None:
+        if went_back:
+            self._assembler.clear()
+            self.pilot.flush("clock_back")
+            self.pilot.counts["clock_back"] += 1
+        self._decide()
+
+    def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:  # noqa: ARG002
+        self.pilot.stop()
+        self._publish_held()
+        response.success, response.message = True, "zero commands until start is called"
+        return response
+
+    def _on_start(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:  # noqa: ARG002
+        self.pilot.start()
+        response.success, response.message = True, "deciding"
+        return response
+
+    def _decide(self) -> None:
+        expect_metric = self.count_publishers(topics.TRAJECTORY_METRIC) > 0
+        observation = self._assembler.take(now_ns(self), expect_metric=expect_metric)
+        if observation is not None:
+            self._worker.submit(partial(self._act, observation))
+
+    def _act(self, observation: Observation) -> None:
+        decision = self.pilot.decide(observation)
+        with self._wire:
+            if self._closed:
+                return
+            # What is held now, not decision.command: a stop or a new instruction may have come
+            # between the decision and this line.
+            stamp_ns = self._send_held()
+            self._report.publish(decision_to_report(decision, stamp_ns, self._sequence))
+            self._sequence += 1
+        if self._on_decision is not None:
+            self._on_decision(decision)
+
+    def _end_episode(self, success: bool, stamp_ns: int) -> None:
+        if stamp_ns != self._ended_ns:
+            self._ended_ns = stamp_ns
+            self.pilot.end_episode(success)
+        with self._wire:
+            if not self._closed:
+                self._report.publish(episode_end_report(stamp_ns, self._stamps.next_ns()))
+
+    def _tick(self) -> None:
+        self._decide()
+        self._publish_held()
+        self._health.watch(self.get_logger())
+
+    def _publish_held(self) -> None:
+        with self._wire:
+            if not self._closed:
+                self._send_held()
+
+    def _send_held(self) -> int:
+        command = self.pilot.held(self._stamps.next_ns())
+        self._twist.publish(convert.command_to_twist(command))
+        self._gripper.publish(convert.command_to_gripper(command, self.config.command))
+        return command.stamp_ns
+
+    def _publish_diagnostics(self) -> None:
+        self._health.watch_clock(self.get_logger())
+        status = self._health.status()
+        name = f"{self.get_name()}: decisions"
+        self._diagnostics.publish(
+            to_diagnostics(name, status.level, status.text, status.values, now_ns(self))
+        )
+
+    def _features(self, message: VisualEmbedding) -> VisualFeatures:
+        check_encoder(message.encoder, self._fingerprint)
+        if self._exchange is None:
+            return convert.embedding_to_features(message)
+        features = self._exchange.take(convert.to_ns(message.header.stamp))
+        if features is None:
+            raise DataError("the patches of this embedding are gone: decisions are too slow")
+        return features
+
+    def _refuse(self, reason: str, error: DataError) -> None:
+        self.pilot.counts[reason] += 1
+        self.get_logger().warning(f"{reason}: {error}", throttle_duration_sec=10.0)
+
+
+def watch_fatal(node: DecoderNode, stop: threading.Event) -> int:
+    """Wait until the process is told to stop or only a restart can help; return the exit code."""
+    while not stop.wait(0.2):
+        if node.pilot.fatal:
+            node.get_logger().fatal(node.pilot.fatal)
+            return EXIT_FATAL
+    return 0
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run_node(lambda context: DecoderNode(context=context), args, watch_fatal)

@@ -1,0 +1,84 @@
+"""What the decoder says about itself: one diagnostic status, and one log line per change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticStatus
+
+from heisd_ros.config import HeisdConfig
+from heisd_ros.decode.assembler import NO_CLOCK, ObservationAssembler
+from heisd_ros.decode.pilot import Pilot
+from heisd_ros.nodes.worker import LatestWorker
+
+BLOCKED = "decision_blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A diagnostic status.
+
+    Attributes:
+        level: OK, WARN or ERROR of diagnostic_msgs.
+        text: Machine words.
+        values: Counters by reason, and what is being waited for.
+    """
+
+    level: bytes
+    text: str
+    values: dict[str, object]
+
+
+class DecoderHealth:
+    """Reads pilot, assembler and worker; changes none of them. Loggers are those of rclpy."""
+
+    def __init__(
+        self,
+        pilot: Pilot,
+        assembler: ObservationAssembler,
+        worker: LatestWorker,
+        config: HeisdConfig,
+        *,
+        simulated: bool,
+    ) -> None:
+        """Take what is watched; `simulated`: whether time comes from /clock."""
+        self._pilot, self._assembler, self._worker = pilot, assembler, worker
+        # In lockstep the arm rests whenever a decision takes longer than a command lives.
+        self._quiet = simulated and config.simulation.clock == "lockstep"
+        self._longest_ns = round(config.command.image_timeout_s * 1e9)
+        self._reason = pilot.hold_reason
+
+    def status(self) -> Status:
+        """Return the state of this moment."""
+        pilot = self._pilot
+        values: dict[str, object] = {
+            "waiting_for": self._assembler.reason,
+            "holding": pilot.hold_reason or "decision",
+            "skipped_pictures": self._worker.dropped,
+            **pilot.counts,
+        }
+        if self._worker.busy_ns() > self._longest_ns:
+            return Status(DiagnosticStatus.ERROR, BLOCKED, values)
+        if pilot.stopped or pilot.fatal:
+            return Status(DiagnosticStatus.ERROR, pilot.fatal or pilot.stopped, values)
+        if pilot.hold_reason:
+            text = f"{pilot.hold_reason} {self._assembler.reason}".strip()
+            return Status(DiagnosticStatus.WARN, text, values)
+        return Status(DiagnosticStatus.OK, "deciding", values)
+
+    def watch_clock(self, logger: Any) -> None:  # noqa: ANN401
+        """Warn while time stands at zero."""
+        if self._assembler.reason == NO_CLOCK:
+            logger.warning("waiting for /clock", throttle_duration_sec=10.0)
+
+    def watch(self, logger: Any) -> None:  # noqa: ANN401
+        """Log once when motion ends and once when it begins again."""
+        reason = self._pilot.hold_reason
+        if reason == self._reason or self._quiet:
+            return
+        if reason and not self._reason:
+            logger.warning(f"the arm is at rest: {reason}, waiting for {self._assembler.reason}")
+        elif not reason:
+            logger.info("decisions arrive, the arm moves")
+        self._reason = reason

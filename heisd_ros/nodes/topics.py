@@ -1,0 +1,101 @@
+"""Names, types and purposes of all topics and services; relative names, so that remapping works.
+
+The nodes use these names and `docs/ros_interface.md` is written from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EMBEDDING = "embedding"
+TRAJECTORY_METRIC = "trajectory_metric"
+DECODE_REPORT = "decode_report"
+TWIST = "twist_cmd"
+GRIPPER = "gripper_cmd"
+POSE = "ee_pose"
+JOINT_STATES = "joint_states"
+INSTRUCTION = "instruction"
+EPISODE_STATUS = "episode_status"
+DIAGNOSTICS = "/diagnostics"
+CLOCK = "/clock"
+STOP = "~/stop"
+START = "~/start"
+
+
+def image_topic(camera: str, transport: str = "raw") -> str:
+    """Return the topic of a camera: `<camera>/image`, or `<camera>/image/compressed`."""
+    return f"{camera}/image" if transport == "raw" else f"{camera}/image/{transport}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row of the interface table.
+
+    Attributes:
+        node: Name of the node.
+        direction: `in`, `out` or `service`.
+        name: Relative name; `<camera>` stands for each configured camera.
+        kind: Message or service type.
+        help: Content, unit and frame in one sentence.
+    """
+
+    node: str
+    direction: str
+    name: str
+    kind: str
+    help: str
+
+
+_IMAGE = "sensor_msgs/msg/Image"
+_POSE = "geometry_msgs/msg/PoseStamped"
+_JOINTS = "sensor_msgs/msg/JointState"
+_TWIST = "geometry_msgs/msg/TwistStamped"
+_TEXT = "std_msgs/msg/String"
+_EMBEDDING = "heisd_ros/msg/VisualEmbedding"
+_METRIC = "heisd_ros/msg/TrajectoryMetric"
+_REPORT = "heisd_ros/msg/DecodeReport"
+_GRIPPER = "heisd_ros/msg/GripperCommand"
+_STATUS = "heisd_ros/msg/EpisodeStatus"
+_DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+_CLOCK = "rosgraph_msgs/msg/Clock"
+_TRIGGER = "std_srvs/srv/Trigger"
+
+ENDPOINTS = (
+    Endpoint(
+        "perception_node",
+        "in",
+        "<camera>/image",
+        _IMAGE,
+        "Picture; `<camera>/image/compressed` if `ros.image_transport` is `compressed`.",
+    ),
+    Endpoint("perception_node", "out", EMBEDDING, _EMBEDDING, "Features of one set of pictures."),
+    Endpoint("perception_node", "out", DIAGNOSTICS, _DIAGNOSTICS, "Frames and drops, 1 Hz."),
+    Endpoint("trajectory_node", "in", POSE, _POSE, "End-effector pose, m, in its header's frame."),
+    Endpoint("trajectory_node", "in", EPISODE_STATUS, _STATUS, "A finished episode empties it."),
+    Endpoint("trajectory_node", "out", TRAJECTORY_METRIC, _METRIC, "R, D and F, one per pose."),
+    Endpoint("decoder_node", "in", INSTRUCTION, _TEXT, "The task in words; empty text stops."),
+    Endpoint(
+        "decoder_node", "in", EMBEDDING, _EMBEDDING, "One decision per message, newest first."
+    ),
+    Endpoint("decoder_node", "in", TRAJECTORY_METRIC, _METRIC, "The hybrid boundary."),
+    Endpoint("decoder_node", "in", POSE, _POSE, "End-effector pose, m, in its header's frame."),
+    Endpoint(
+        "decoder_node", "in", JOINT_STATES, _JOINTS, "Finger joints, m (`ros.finger_joints`)."
+    ),
+    Endpoint("decoder_node", "in", EPISODE_STATUS, _STATUS, "Success closes the feedback loop."),
+    Endpoint("decoder_node", "out", TWIST, _TWIST, "m/s and rad/s in `command.frame_id`."),
+    Endpoint("decoder_node", "out", GRIPPER, _GRIPPER, "Opening [0, 1] and configured value."),
+    Endpoint("decoder_node", "out", DECODE_REPORT, _REPORT, "One per decision, same stamp."),
+    Endpoint("decoder_node", "out", DIAGNOSTICS, _DIAGNOSTICS, "Counters and reasons, 1 Hz."),
+    Endpoint("decoder_node", "service", STOP, _TRIGGER, "Zero commands until started again."),
+    Endpoint("decoder_node", "service", START, _TRIGGER, "Decide again after a stop."),
+    Endpoint("simulation_node", "in", TWIST, _TWIST, "What moves the simulated arm."),
+    Endpoint("simulation_node", "in", GRIPPER, _GRIPPER, "What moves the simulated fingers."),
+    Endpoint("simulation_node", "in", DECODE_REPORT, _REPORT, "Lockstep: the decision is made."),
+    Endpoint("simulation_node", "out", "<camera>/image", _IMAGE, "Rendered picture, rgb8."),
+    Endpoint("simulation_node", "out", POSE, _POSE, "End-effector pose, m, world frame."),
+    Endpoint("simulation_node", "out", JOINT_STATES, _JOINTS, "Finger joints, m."),
+    Endpoint("simulation_node", "out", INSTRUCTION, _TEXT, "The task in words."),
+    Endpoint("simulation_node", "out", EPISODE_STATUS, _STATUS, "Where the episode stands."),
+    Endpoint("simulation_node", "out", CLOCK, _CLOCK, "Simulated time."),
+)

@@ -1,0 +1,58 @@
+"""End-effector pose in, trajectory metric out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from geometry_msgs.msg import PoseStamped
+from rclpy.node import Node
+
+from heisd_ros.config import HeisdConfig
+from heisd_ros.msg import EpisodeStatus, TrajectoryMetric
+from heisd_ros.nodes import qos, topics
+from heisd_ros.nodes.conversions import metric_to_message, position_of, to_ns
+from heisd_ros.nodes.parameters import read_config
+from heisd_ros.nodes.runtime import run_node, wait_for_stop
+from heisd_ros.trajectory.metric import TrajectoryMeter
+
+
+class TrajectoryNode(Node):
+    """Publishes the kinematic metric after every pose."""
+
+    def __init__(
+        self,
+        *,
+        config: HeisdConfig | None = None,
+        **options: Any,  # noqa: ANN401  (keyword arguments of rclpy.node.Node)
+    ) -> None:
+        """Read the configuration and subscribe.
+
+        Args:
+            config: Values of parameters that are not overridden; None for the defaults.
+            options: Passed on to rclpy.
+        """
+        super().__init__("trajectory_node", **options)
+        self.config = read_config(self, config)
+        self._meter = TrajectoryMeter(self.config.trajectory)
+        self._metric = self.create_publisher(TrajectoryMetric, topics.TRAJECTORY_METRIC, qos.EVENTS)
+        self.create_subscription(PoseStamped, topics.POSE, self._on_pose, qos.SENSOR)
+        self.create_subscription(
+            EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS
+        )
+
+    def _on_pose(self, message: PoseStamped) -> None:
+        before = self._meter.drops.copy()
+        frame_id = message.header.frame_id
+        metric = self._meter.update(position_of(message), to_ns(message.header.stamp), frame_id)
+        reason = ",".join(self._meter.drops - before)
+        self._metric.publish(metric_to_message(metric, frame_id, reason))
+
+    def _on_episode_status(self, message: EpisodeStatus) -> None:
+        if message.done:
+            self._meter.reset()
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run_node(lambda context: TrajectoryNode(context=context), args, wait_for_stop)
