@@ -117,6 +117,7 @@ def load_state(
             if not (tied and name == "language_model.lm_head.weight")
         }
         _check_names(wanted, files)
+        _check_depths(network, files)
         for name, shape in wanted.items():
             tensor = _joined(name, shape, files)
             if name.startswith("vision_backbone."):
@@ -195,6 +196,23 @@ def _check_names(wanted: Mapping[str, Any], files: WeightFiles) -> None:
             f"{len(missing)} tensors are missing from the checkpoint: {shown}; "
             "the folder is incomplete or config.json describes another model"
         )
+
+
+def _check_depths(network: OpenVlaNetwork, files: WeightFiles) -> None:
+    """Refuse a description that is too shallow: it would load, and answer nonsense."""
+    config = network.config
+    vision = "vision_backbone."
+    beyond = {
+        f"{vision}featurizer.blocks.{config.dino.depth}.norm1.weight": "DINOv2 blocks",
+        f"{vision}fused_featurizer.blocks.{config.siglip.depth}.norm1.weight": "SigLIP blocks",
+        f"{LLM}model.layers.{config.llm.layers}.input_layernorm.weight": "decoder layers",
+    }
+    for name, what in beyond.items():
+        if name in files:
+            raise ModelError(
+                f"the checkpoint has more {what} than config.json says: {name} exists; "
+                "take config.json and weights from the same source"
+            )
 
 
 def _joined(name: str, shape: torch.Size, files: WeightFiles) -> Tensor:

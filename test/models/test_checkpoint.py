@@ -17,6 +17,13 @@ from heisd_ros.models.tiny import make_tiny_checkpoint, tiny_statistics
 from heisd_ros.models.weights import export_names
 
 INDEX = "model.safetensors.index.json"
+TEXT = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "vocab_size": 32064,
+}
 SMALL = {"embed_dim": 16, "depth": 3, "num_heads": 2}
 
 
@@ -116,6 +123,19 @@ def test_a_missing_tensor_is_named(folder):
         load(folder)
 
 
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({"timm_model_kwargs": [SMALL, {**SMALL, "embed_dim": 24, "depth": 2}]}, "SigLIP blocks"),
+        ({"text_config": {**TEXT, "num_hidden_layers": 1}}, "decoder layers"),
+    ],
+)
+def test_a_description_that_is_too_shallow_is_refused(folder, values, what):
+    change(folder / "config.json", **values)
+    with pytest.raises(ModelError, match=f"more {what} than config"):
+        load(folder)
+
+
 def test_unused_tensors_of_the_export_are_ignored(folder):
     tensors = load_file(folder / "model.safetensors")
     tensors["vision_backbone.fused_featurizer.attn_pool.latent"] = torch.zeros(1, 1, 24)
@@ -132,7 +152,7 @@ def test_unused_tensors_of_the_export_are_ignored(folder):
         ({"timm_model_ids": ["resnet50", "resnet50"]}, "timm_model_ids"),
         ({"timm_model_kwargs": None}, "tensors are missing"),
         (
-            {"timm_model_kwargs": [SMALL, {"embed_dim": 24, "num_heads": 2, "depth": 3}]},
+            {"timm_model_kwargs": [SMALL, {**SMALL, "embed_dim": 24, "mlp_hidden": 96}]},
             "must have shape",
         ),
         (
