@@ -1,4 +1,4 @@
-"""The data files of a store: their layout, and how they are opened and checked."""
+"""The data files of a store: their layout, and how they and the queries are checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from heisd_ros.demonstrations.manifest import REBUILD, Manifest
 from heisd_ros.demonstrations.prefix import Matrix
 from heisd_ros.errors import StoreError
-from heisd_ros.types import ACTION_DIM
+from heisd_ros.types import ACTION_DIM, Float32Array
 
 NORM_TOLERANCE = 1e-3
 """Float16 storage moves the norm of a unit vector by at most 5e-4."""
@@ -66,6 +66,24 @@ def open_columns(folder: Path, manifest: Manifest, *, verify: bool) -> dict[str,
     if verify:
         _check_norms(columns["vectors"], folder)
     return columns
+
+
+def checked_query(embedding: Float32Array, length: int) -> Float32Array:
+    """Return the query as float32, or refuse it.
+
+    Raises:
+        StoreError: If it is not (length,), not finite, or not of unit norm.
+    """
+    query = np.asarray(embedding, dtype=np.float32)
+    if query.shape != (length,):
+        raise StoreError(
+            f"query must have shape ({length},), got {query.shape}; use the encoder that the "
+            "store was built with"
+        )
+    norm = float(np.sqrt(np.dot(query, query)))
+    if not abs(norm - 1.0) <= NORM_TOLERANCE:  # also catches nan and inf
+        raise StoreError(f"query must be finite and of unit norm, got norm {norm}; normalise it")
+    return query
 
 
 def _check_file(path: Path, manifest: Manifest, *, verify: bool) -> None:

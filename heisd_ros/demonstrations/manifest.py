@@ -134,13 +134,30 @@ def read_manifest(folder: Path) -> Manifest:
             f"demonstration store {folder} does not exist; make it with `heisd build-db`"
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         raise StoreError(
             f"{folder} has no {MANIFEST_NAME}: it is no demonstration store, or its first build "
             f"never finished; {REBUILD}"
         ) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error}); {REBUILD}") from error
+    return manifest_from_text(text, str(path))
+
+
+def manifest_from_text(text: str, path: str) -> Manifest:
+    """Parse and check a manifest.
+
+    Args:
+        text: What `manifest_to_text` wrote.
+        path: Where it came from, for error messages.
+
+    Raises:
+        StoreError: If it is damaged or of another schema.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError as error:
         raise StoreError(f"{path} cannot be read ({error}); {REBUILD}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         got = content.get("schema") if isinstance(content, dict) else type(content).__name__
@@ -156,13 +173,19 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Make a build visible: replace the manifest in one atomic step."""
+def manifest_to_text(manifest: Manifest) -> str:
+    """Return the manifest as JSON with schema version and checksum."""
     content: dict[str, Any] = {"schema": SCHEMA, **asdict(manifest)}
     content["checksum"] = _checksum(content)
+    return json.dumps(content, indent=1, sort_keys=True)
+
+
+def write_manifest(manifest: Manifest, folder: Path) -> None:
+    """Make a build visible: replace the manifest in one atomic step."""
+    text = manifest_to_text(manifest)
     pending = folder / f".{MANIFEST_NAME}.new"
     with pending.open("w", encoding="utf-8") as stream:
-        json.dump(content, stream, indent=1, sort_keys=True)
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     pending.replace(folder / MANIFEST_NAME)
@@ -171,7 +194,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 def check_encoder(
     built: StoreProfile,
-    folder: Path,
+    store: str,
     fingerprint: str,
     cameras: tuple[str, ...],
     preprocessing: Mapping[str, Any],
@@ -194,7 +217,7 @@ def check_encoder(
     for name, expected, got in pairs:
         if expected != got:
             raise StoreError(
-                f"store {folder} was built with another {name}: expected {expected}, got {got}; "
+                f"store {store} was built with another {name}: expected {expected}, got {got}; "
                 f"{REBUILD} for the checkpoint and the configuration you serve"
             )
 
@@ -231,7 +254,7 @@ def _from_json(content: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _check(manifest: Manifest, path: Path) -> None:
+def _check(manifest: Manifest, path: str) -> None:
     """Refuse row ranges that overlap or leave gaps: they would let results cross tasks."""
     row = 0
     for task in manifest.tasks:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from heisd_ros.demonstrations.calibration import RERANK_ROWS, exact_scores
-from heisd_ros.demonstrations.columns import NORM_TOLERANCE, open_columns
+from heisd_ros.demonstrations.columns import checked_query, open_columns
 from heisd_ros.demonstrations.manifest import (
     Manifest,
     TaskRecord,
@@ -66,7 +66,7 @@ class MemoryStore:
         """
         folder = Path(path)
         manifest = read_manifest(folder)
-        check_encoder(manifest.profile, folder, fingerprint, cameras, preprocessing or {})
+        check_encoder(manifest.profile, str(folder), fingerprint, cameras, preprocessing or {})
         try:
             columns = open_columns(folder, manifest, verify=verify)
         except StoreError:
@@ -222,21 +222,3 @@ class MemoryStore:
         basis, rest = numbers[: size * length], numbers[size * length :]
         offset, codes = rest[:size], rest[size : size + task.rows * size]
         return basis.reshape(size, length), offset, codes.reshape(task.rows, size)
-
-
-def checked_query(embedding: Float32Array, length: int) -> Float32Array:
-    """Return the query as float32, or refuse it.
-
-    Raises:
-        StoreError: If it is not (length,), not finite, or not of unit norm.
-    """
-    query = np.asarray(embedding, dtype=np.float32)
-    if query.shape != (length,):
-        raise StoreError(
-            f"query must have shape ({length},), got {query.shape}; use the encoder that the "
-            "store was built with"
-        )
-    norm = float(np.sqrt(np.dot(query, query)))
-    if not abs(norm - 1.0) <= NORM_TOLERANCE:  # also catches nan and inf
-        raise StoreError(f"query must be finite and of unit norm, got norm {norm}; normalise it")
-    return query

@@ -31,13 +31,13 @@ def _memory(tmp_path_factory, reference):
 
 
 def _qdrant_local(tmp_path_factory, reference):
-    qdrant_client = pytest.importorskip("qdrant_client")
-    from heisd_ros.demonstrations.qdrant_store import QdrantStore
+    pytest.importorskip("qdrant_client")
+    from heisd_ros.demonstrations.qdrant_store import QdrantStore, connect
     from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant
 
-    client = qdrant_client.QdrantClient(":memory:")
+    client = connect(":memory:")
     export_to_qdrant(reference, client, "contract")
-    return QdrantStore(client, "contract")
+    return QdrantStore(client, "contract", timeout_s=30.0)
 
 
 def _qdrant_server(tmp_path_factory, reference):
@@ -46,10 +46,10 @@ def _qdrant_server(tmp_path_factory, reference):
     from heisd_ros.demonstrations.qdrant_store import QdrantStore, connect
     from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant
 
-    client = connect(SERVER, timeout_s=30.0)
+    client = connect(SERVER)
     name = f"heisd-contract-{uuid.uuid4().hex[:8]}"
     export_to_qdrant(reference, client, name)
-    return QdrantStore(client, name)
+    return QdrantStore(client, name, timeout_s=30.0)
 
 
 MAKERS = {"memory": _memory, "qdrant_local": _qdrant_local, "qdrant_server": _qdrant_server}
@@ -60,7 +60,7 @@ def store(request, tmp_path_factory, reference):
     made = MAKERS[request.param](tmp_path_factory, reference)
     yield made
     if request.param == "qdrant_server":
-        made.delete()
+        made.delete_collection()
     made.close()
 
 
@@ -180,6 +180,6 @@ class TestDemonstrationStoreContract:
 
 
 def _between(reference: MemoryStore, first: int, second: int) -> np.ndarray:
-    """A query that no row equals: half-way between two rows."""
-    query = reference.vectors(np.array([first, second])).sum(axis=0)
+    """A query that no row equals: between two rows, and nearer to the first so that none tie."""
+    query = np.array([0.7, 0.3], dtype=np.float32) @ reference.vectors(np.array([first, second]))
     return query / np.linalg.norm(query)
