@@ -1,0 +1,30 @@
+# make setup [ROS_DISTRO=kilted] [VENV=.venv] [PYTHON=python3] | make test | make lint
+ROS_DISTRO ?= jazzy
+VENV ?= .venv
+PYTHON ?= python3
+EXTRAS ?= all,test
+BIN := $(VENV)/bin
+# Nodes of the tests talk on this machine only.
+ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
+
+.PHONY: setup test lint
+
+setup: $(BIN)/python
+ifeq ($(ROS_DISTRO),jazzy)
+	$(BIN)/pip install '.[jazzy,$(EXTRAS)]'
+else
+	$(BIN)/pip install -r requirements-ros-$(ROS_DISTRO).txt
+	$(BIN)/pip install --no-build-isolation '.[$(EXTRAS)]'
+endif
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+test:
+	$(ROS_ENV) $(BIN)/python -m pytest
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
