@@ -19,14 +19,22 @@ class KVCache:
         length: Committed slots.
     """
 
-    def __init__(
-        self, layers: int, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
-    ) -> None:
-        """Allocate buffers for `shape` = (kv_heads, W, head_dim)."""
-        # Zeros, because even a masked slot must be finite: 0 * nan is nan.
-        self.keys = [torch.zeros((1, *shape), dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.zeros((1, *shape), dtype=dtype, device=device) for _ in range(layers)]
+    def __init__(self, keys: list[Tensor], values: list[Tensor]) -> None:
+        """Take the buffers; most callers want `empty`."""
+        self.keys, self.values = keys, values
         self.length = 0
+
+    @classmethod
+    def empty(
+        cls, layers: int, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> KVCache:
+        """Allocate buffers for `shape` = (kv_heads, W, head_dim)."""
+
+        # Zeros, because even a masked slot must be finite: 0 * nan is nan.
+        def buffers() -> list[Tensor]:
+            return [torch.zeros((1, *shape), dtype=dtype, device=device) for _ in range(layers)]
+
+        return cls(buffers(), buffers())
 
     @property
     def slots(self) -> int:
@@ -36,6 +44,19 @@ class KVCache:
     def reset(self) -> None:
         """Forget everything; stale rows stay in the buffers but no mask will show them."""
         self.length = 0
+
+    def wipe(self) -> None:
+        """Forget everything and overwrite it, after a pass that left numbers that are not finite."""
+        for buffer in (*self.keys, *self.values):
+            buffer.zero_()
+        self.length = 0
+
+    def view(self, slots: int) -> KVCache:
+        """Return the first `slots` slots, sharing the buffers; attention over fewer is cheaper."""
+        if slots == self.slots:
+            return self
+        keys = [buffer[:, :, :slots] for buffer in self.keys]
+        return KVCache(keys, [buffer[:, :, :slots] for buffer in self.values])
 
     def keep(self, rows: Tensor) -> None:
         """Commit these slots, in this order; everything else behind the prefix is dropped.

@@ -226,7 +226,7 @@ class Llama(nn.Module):
         """Make an empty cache of `slots` rows on the model's device."""
         config, weight = self.config, self.norm.weight
         shape = (config.kv_heads, slots, config.head_dim)
-        return KVCache(config.layers, shape, weight.dtype, weight.device)
+        return KVCache.empty(config.layers, shape, weight.dtype, weight.device)
 
     def forward_sequence(
         self, embeds: Tensor, mask: Tensor | None = None, positions: Tensor | None = None

@@ -12,6 +12,7 @@ from torch import Tensor
 from heisd_ros.errors import ModelError, ShapeError
 from heisd_ros.models.buckets import compiled_forward, plain_forward
 from heisd_ros.models.llama import Llama
+from heisd_ros.models.lm_head import GreedyHead
 from heisd_ros.models.tree_attention import tree_rows
 from heisd_ros.types import Float32Array, IntArray, TokenTree, Verification
 
@@ -62,10 +63,12 @@ class TreeDecoder:
     ) -> None:
         """Allocate a cache for the longest prefix, the action and the largest tree."""
         self.llama = llama
+        self._fixed = compiled
         self._run = compiled_forward(llama) if compiled else plain_forward(llama)
         self.max_prefix, self.max_nodes = max_prefix, max_nodes
         slots = max_prefix + MAX_ACTION + max_nodes + 1  # the last one is for padding rows
-        self._cache = llama.new_cache(-(-slots // ALIGNMENT) * ALIGNMENT)
+        self._cache = llama.new_cache(_aligned(slots))
+        self._head = GreedyHead(llama.lm_head.weight)
         self._prefix = 0
         self._known: _Answer | None = None
         self._pending: _Pending | None = None
@@ -150,24 +153,34 @@ class TreeDecoder:
             tokens = torch.as_tensor(np.asarray(draft.tokens, dtype=np.int64), device=device)
             parts.append(self.llama.embed_tokens(tokens)[None])
         fresh = 0 if prefix is None else prefix.shape[1]
-        rows = tree_rows(self._cache.length, fresh, draft, self._cache.slots).to(device)
+        committed = self._cache.length
+        width = self._cache.slots if self._fixed else _aligned(committed + fresh + nodes)
+        rows = tree_rows(committed, fresh, draft, width).to(device)
         embeds = torch.cat(parts, dim=1)
-        hidden = self._run(embeds, rows, self._cache)
+        hidden = self._run(embeds, rows, self._cache.view(width))
         return self._answer(hidden[0, max(fresh - 1, 0) :])
 
     def _answer(self, hidden: Tensor) -> _Answer:
-        # All rows of the lm_head, as in the reference: a checkpoint that prefers a word over every
-        # action is broken, and whoever turns ids into actions must see that id.
-        logits = self.llama.logits(hidden)
-        best, token = logits.max(dim=-1)
-        logits.scatter_(1, token[:, None], -torch.inf)
-        margin = best - logits.max(dim=-1).values
-        return _Answer(token.cpu().numpy(), hidden, margin.cpu().numpy())
+        # Over the whole vocabulary, as in the reference: a checkpoint that prefers a word over
+        # every action is broken, and whoever turns ids into actions must see that id.
+        choice = self._head(hidden)
+        if not np.isfinite(choice.margin).all():
+            self.reset()
+            self._cache.wipe()
+            raise ModelError(
+                "the model's answer is not finite: either the picture's features are not, or the "
+                "weight type overflows; try dtype bfloat16 or float32"
+            )
+        return _Answer(choice.token, hidden, choice.margin)
 
     def _remember(self, answer: _Answer, draft: TokenTree | None) -> Verification:
         parent = np.zeros(0, np.int64) if draft is None else np.asarray(draft.parent)
         self._pending = _Pending(parent, answer)
         return Verification(answer.target_next.copy(), answer.hidden, answer.margin.copy())
+
+
+def _aligned(slots: int) -> int:
+    return -(-slots // ALIGNMENT) * ALIGNMENT
 
 
 def _check_path(nodes: IntArray, parent: IntArray) -> None:

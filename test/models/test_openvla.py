@@ -1,8 +1,11 @@
 """The target model on a tiny checkpoint: every fast path against the plain one."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from heisd_ros.draft.tree import DraftTree, leaf_paths
 from heisd_ros.errors import ConfigError, DataError, ModelError, ShapeError
@@ -143,13 +146,14 @@ def test_tokens_depend_on_picture_and_instruction(target, frame):
     assert tokens(1, INSTRUCTION) != tokens(1, "open the drawer")
 
 
-def test_a_word_that_beats_every_action_is_returned_as_it_is(checkpoint, frame):
-    broken = OpenVlaTarget.from_pretrained(checkpoint, "cpu", self_check=False)
-    prompt, patches = broken.prompt(INSTRUCTION), broken.encode([frame(1)]).patches
-    hidden = broken.start(prompt, patches).hidden[0]
-    with torch.no_grad():
-        broken.network.language_model.lm_head.weight[278] = 100.0 * hidden
-    assert broken.start(prompt, patches).target_next.tolist() == [278]
+def test_a_word_that_beats_every_action_is_returned_as_it_is(checkpoint, tmp_path, target, step):
+    folder = shutil.copytree(checkpoint, tmp_path / "broken")
+    tensors = load_file(folder / "model.safetensors")
+    hidden = target.start(*step).hidden[0]
+    tensors["language_model.lm_head.weight"][278] = (100.0 * hidden).to(torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors")
+    broken = OpenVlaTarget.from_pretrained(folder, "cpu", self_check=False)
+    assert broken.start(*step).target_next.tolist() == [278]
 
 
 def test_a_failed_forward_leaves_the_step_and_the_next_one_intact(target, step, monkeypatch):
@@ -176,6 +180,14 @@ def test_a_failed_forward_leaves_the_step_and_the_next_one_intact(target, step, 
             target.verify(tree)
     # ... and so does the next one.
     assert greedy(target, target.start(*step)) == expected
+
+
+def test_an_answer_that_is_not_finite_is_an_error_and_does_not_linger(target, step):
+    expected = greedy(target, target.start(*step))
+    prompt, patches = step
+    with pytest.raises(ModelError, match="not finite"):
+        target.start(prompt, torch.full_like(patches, torch.nan))
+    assert greedy(target, target.start(prompt, patches)) == expected
 
 
 def test_calls_out_of_order_or_with_impossible_paths_are_refused(target, step):

@@ -49,7 +49,7 @@ def test_padding_rows_see_and_touch_only_the_last_slot():
 
 
 def test_kept_rows_move_to_the_front_even_when_they_overlap():
-    cache = KVCache(2, (1, 6, 1), torch.float32, torch.device("cpu"))
+    cache = KVCache.empty(2, (1, 6, 1), torch.float32, torch.device("cpu"))
     for buffer in (*cache.keys, *cache.values):
         buffer[0, 0, :, 0] = torch.arange(6.0)
     cache.length = 2
