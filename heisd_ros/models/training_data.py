@@ -33,6 +33,10 @@ NARROWEST = 0.2
 """Smallest range of an action axis, action units. The teacher seldom turns the hand; quantiles as
 narrow as its idle commands would cut off the corrections and spread noise over all bins."""
 
+WORKSPACE_LOW = (-0.35, -0.40, 0.88, 0.0)
+WORKSPACE_HIGH = (0.25, 0.45, 1.32, 0.08)
+"""Hand positions above LIBERO's table and finger gaps, metres: tasks may be added later."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -131,8 +135,9 @@ def range_statistics(frames: FrameSet) -> dict[str, dict[str, Any]]:
     middle = (high + low) / 2
     low, high = middle - span / 2, middle + span / 2
     low[6], high[6] = 0.0, 1.0
-    state_low, state_high = frames.state.min(axis=0) - 0.05, frames.state.max(axis=0) + 0.05
-    state_low[3], state_high[3] = 0.0, 0.08
+    state_low = np.minimum(frames.state.min(axis=0) - 0.02, WORKSPACE_LOW)
+    state_high = np.maximum(frames.state.max(axis=0) + 0.02, WORKSPACE_HIGH)
+    state_low[3], state_high[3] = WORKSPACE_LOW[3], WORKSPACE_HIGH[3]
     scaled = [True] * 6 + [False]
     return {
         "action": {"q01": low.tolist(), "q99": high.tolist(), "mask": scaled},
