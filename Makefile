@@ -3,6 +3,8 @@ ROS_DISTRO ?= jazzy
 VENV ?= .venv
 PYTHON ?= python3
 EXTRAS ?= all,test
+# Pinned, so that pip does not pick a release that nobody here has run.
+TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 # Nodes of the tests talk on this machine only.
 ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
@@ -11,10 +13,10 @@ ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 
 setup: $(BIN)/python
 ifeq ($(ROS_DISTRO),jazzy)
-	$(BIN)/pip install '.[jazzy,$(EXTRAS)]'
+	$(BIN)/pip install '.[jazzy,$(EXTRAS)]' $(TORCH)
 else
 	$(BIN)/pip install -r requirements-ros-$(ROS_DISTRO).txt
-	$(BIN)/pip install --no-build-isolation '.[$(EXTRAS)]'
+	$(BIN)/pip install --no-build-isolation '.[$(EXTRAS)]' $(TORCH)
 endif
 
 $(BIN)/python:
