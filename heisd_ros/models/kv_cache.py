@@ -46,7 +46,7 @@ class KVCache:
         self.length = 0
 
     def wipe(self) -> None:
-        """Forget everything and overwrite it, after a pass that left numbers that are not finite."""
+        """Forget and overwrite everything, after a pass that left numbers that are not finite."""
         for buffer in (*self.keys, *self.values):
             buffer.zero_()
         self.length = 0
