@@ -47,10 +47,22 @@ REQUEST_TIMEOUT_S = 1
 SCROLL_ROWS = 256
 
 
-def connect(url: str, *, api_key: str = "", prefer_grpc: bool = True) -> QdrantClient:
+def connect(
+    url: str,
+    *,
+    api_key: str = "",
+    prefer_grpc: bool = True,
+    timeout_s: int = REQUEST_TIMEOUT_S,
+) -> QdrantClient:
     """Return a client of a server, or of a new in-memory collection set for `:memory:`.
 
     Nothing is contacted yet.
+
+    Args:
+        url: `http://host:port`, or `:memory:`.
+        api_key: Key of the server; empty for none.
+        prefer_grpc: Use gRPC (port 6334), which is faster than REST.
+        timeout_s: Whole seconds after which a request is given up; more for copying.
 
     Raises:
         StoreError: If the address is no http(s) URL.
@@ -66,7 +78,7 @@ def connect(url: str, *, api_key: str = "", prefer_grpc: bool = True) -> QdrantC
         url=url,
         api_key=api_key or None,
         prefer_grpc=prefer_grpc,
-        timeout=REQUEST_TIMEOUT_S,
+        timeout=timeout_s,
         check_compatibility=False,
     )
 

@@ -138,3 +138,25 @@ def test_inspection_shows_tasks_duplicates_and_neighbours(tmp_path, capsys):
 def test_inspecting_no_store_is_one_sentence(tmp_path, capsys):
     assert run("inspect-db", tmp_path / "nothing") == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_store_is_copied_to_a_server_and_back(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("qdrant_client")
+    from heisd_ros.demonstrations import qdrant_store
+    from heisd_ros.offline import copy_db
+
+    memory = qdrant_store.connect(":memory:")
+    asked = []
+
+    def connect(url, **options):
+        asked.append((url, options["prefer_grpc"]))
+        return memory
+
+    monkeypatch.setattr(qdrant_store, "connect", connect)
+    there = synthetic_store(tmp_path / "s", SyntheticSpec(tasks=1, episodes=2, steps=10)).manifest
+    where = ["--url", "http://robot:6333", "--collection", "c"]
+    assert copy_db.main(["to-qdrant", str(tmp_path / "s"), *where]) == 0
+    assert copy_db.main(["from-qdrant", str(tmp_path / "back"), *where, "--rest"]) == 0
+    assert capsys.readouterr().out.count("1 tasks, 2 episodes") == 2
+    assert asked == [("http://robot:6333", True), ("http://robot:6333", False)]
+    assert MemoryStore.open(tmp_path / "back", verify=True).manifest == there
