@@ -4,7 +4,6 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-import tomllib
 
 import heisd_ros
 from heisd_ros.config import HeisdConfig, load_config

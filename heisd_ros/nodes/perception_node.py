@@ -32,7 +32,11 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class PerceptionNode(Node):
-    """Pairs the pictures of all cameras, encodes the newest set, publishes its features."""
+    """Pairs the pictures of all cameras, encodes the newest set, publishes its features.
+
+    Attributes:
+        counts: Pictures, encoded sets, and refused pictures by reason.
+    """
 
     def __init__(
         self,
@@ -59,8 +63,9 @@ class PerceptionNode(Node):
             perception.cameras, round(perception.pairing_tolerance_s * 1_000_000_000)
         )
         self._worker = LatestWorker("encode")
-        self._counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self._optical_frame = ""
+        self._frames_reported = 0
         self._embedding = self.create_publisher(VisualEmbedding, topics.EMBEDDING, qos.FEATURES)
         self._diagnostics = self.create_publisher(DiagnosticArray, topics.DIAGNOSTICS, qos.EVENTS)
         self._subscribe()
@@ -85,9 +90,9 @@ class PerceptionNode(Node):
             )
 
     def _on_image(self, camera: str, convert: Any, message: Any) -> None:  # noqa: ANN401
-        self._counts["frames"] += 1
+        self.counts["frames"] += 1
         if not self._embedding.get_subscription_count():
-            self._counts["no_listener"] += 1
+            self.counts["no_listener"] += 1
             return
         try:
             frames = self._pairer.push(convert(message, camera))
@@ -99,7 +104,7 @@ class PerceptionNode(Node):
             self._worker.submit(partial(self._encode, frames))
 
     def _refuse(self, camera: str, error: ImageError) -> None:
-        self._counts[error.reason] += 1
+        self.counts[error.reason] += 1
         self.get_logger().warning(f"{camera}: {error}", once=True)
 
     def _encode(self, frames: Sequence[Frame]) -> None:
@@ -113,14 +118,14 @@ class PerceptionNode(Node):
             encoder=fingerprint(self._encoder),
         )
         message.header.frame_id = self._optical_frame
-        message.sequence = self._counts["sets"]
-        self._counts["sets"] += 1
+        message.sequence = self.counts["sets"]
+        self.counts["sets"] += 1
         self._embedding.publish(message)
 
     def _report(self) -> None:
-        values = {**self._counts, **self._pairer.drops, "skipped_sets": self._worker.dropped}
-        silent = self._counts["frames"] == self._counts["frames_reported"]
-        self._counts["frames_reported"] = self._counts["frames"]
+        values = {**self.counts, **self._pairer.drops, "skipped_sets": self._worker.dropped}
+        silent = self.counts["frames"] == self._frames_reported
+        self._frames_reported = self.counts["frames"]
         level = DiagnosticStatus.WARN if silent else DiagnosticStatus.OK
         text = "no_frames" if silent else "ok"
         name = f"{self.get_name()}: pictures"

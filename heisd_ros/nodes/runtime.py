@@ -74,7 +74,7 @@ class NodeThread:
     def stop(self) -> None:
         """Stop spinning and join; may be called twice."""
         self._stopping.set()
-        self._executor.wake()
+        self._executor.create_task(_nothing)  # ends the wait; wake() alone would go on waiting
         self._thread.join()
         self._executor.shutdown()
 
@@ -153,3 +153,7 @@ def wait_for_stop(node: Node, stop: threading.Event) -> int:  # noqa: ARG001
     while not stop.wait(0.5):
         pass
     return 0
+
+
+def _nothing() -> None:
+    """A task whose only purpose is to be ready."""

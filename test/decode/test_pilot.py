@@ -1,0 +1,205 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from ros_fakes import ScriptedPolicy, constant, result_of
+
+from heisd_ros.config import HeisdConfig, replace
+from heisd_ros.decode.pilot import Pilot
+from heisd_ros.types import Observation, Proprioception
+
+SECOND = 1_000_000_000
+MOVE = [0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # 0.01 m at 5 Hz: 0.05 m/s
+
+
+class Time:
+    """Both clocks, moved by hand."""
+
+    def __init__(self):
+        self.now = 100 * SECOND
+        self.steady = 0
+
+    def pass_s(self, seconds):
+        self.now += round(seconds * SECOND)
+        self.steady += round(seconds * SECOND)
+
+
+def fail(observation, n):
+    raise RuntimeError("out of memory")
+
+
+def pilot_of(script, time, **overrides):
+    config = replace(HeisdConfig(), **overrides)
+    pilot = Pilot(
+        ScriptedPolicy(script), config, now_ns=lambda: time.now, steady_ns=lambda: time.steady
+    )
+    pilot.instruct("go")
+    return pilot
+
+
+def observation(time, instruction="go", age_s=0.0):
+    pose = Proprioception(np.zeros(3), np.array([0.0, 0.0, 0.0, 1.0]), 0.5, time.now)
+    return Observation((), pose, instruction, stamp_ns=time.now - round(age_s * SECOND))
+
+
+def speed(pilot):
+    return float(np.linalg.norm(pilot.held(0).linear))
+
+
+def test_a_decision_is_held_for_its_lifetime_and_then_ends_in_zero():
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    assert pilot.decide(observation(time)).moves
+    time.pass_s(0.3)
+    assert speed(pilot) == pytest.approx(0.05)
+    time.pass_s(0.001)
+    assert speed(pilot) == 0.0
+    assert pilot.hold_reason == "stale"
+
+
+def test_a_failing_policy_means_zero_at_once_and_never_the_last_action():
+    time = Time()
+    pilot = pilot_of(lambda o, n: fail(o, n) if n == 1 else result_of(MOVE), time)
+    pilot.decide(observation(time))
+    decision = pilot.decide(observation(time))
+    assert not decision.moves
+    assert decision.reason == "decoder_failed"
+    assert speed(pilot) == 0.0
+    pilot.decide(observation(time))
+    assert speed(pilot) == pytest.approx(0.05)  # the step after the failure works
+    assert pilot.counts["decoder_failed"] == 1
+
+
+def test_three_failures_in_a_row_end_deciding_until_started_again():
+    time = Time()
+    pilot = pilot_of(lambda o, n: fail(o, n) if n < 3 else result_of(MOVE), time)
+    for _ in range(3):
+        pilot.decide(observation(time))
+    assert pilot.stopped == "too_many_failures"
+    assert not pilot.decide(observation(time)).moves
+    pilot.start()
+    assert pilot.decide(observation(time)).moves
+
+
+def test_an_error_of_the_device_is_fatal():
+    def script(observation, n):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    time = Time()
+    pilot = pilot_of(script, time)
+    pilot.decide(observation(time))
+    assert "device-side assert" in pilot.fatal
+    assert speed(pilot) == 0.0
+
+
+def test_a_result_that_comes_too_late_is_dropped():
+    time = Time()
+
+    def slow(observation, n):
+        time.pass_s(0.9)
+        return result_of(MOVE)
+
+    pilot = pilot_of(slow, time)
+    decision = pilot.decide(observation(time))
+    assert (decision.moves, decision.reason) == (False, "late_result")
+    assert speed(pilot) == 0.0
+    assert pilot.counts["late_result"] == 1
+
+
+def test_motion_for_another_instruction_ends_at_once_and_late_decisions_for_it_are_dropped():
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    pilot.decide(observation(time))
+    pilot.instruct("stop and wait")
+    assert speed(pilot) == 0.0
+    decision = pilot.decide(observation(time, "go"))
+    assert not decision.moves
+    assert "old_instruction" in decision.guard
+    assert pilot.decide(observation(time, "stop and wait")).moves
+
+
+def test_a_stop_holds_against_decisions_made_meanwhile():
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    pilot.decide(observation(time))
+    pilot.stop()
+    assert speed(pilot) == 0.0
+    assert pilot.decide(observation(time)).reason == "inactive"
+    assert speed(pilot) == 0.0
+    pilot.start()
+    assert pilot.decide(observation(time)).moves
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([math.nan, 0, 0, 0, 0, 0, 1], "non_finite"),
+        ([math.inf, 0, 0, 0, 0, 0, 1], "non_finite"),
+        ([0, 0, 0, 0, 0, 0, math.nan], "non_finite"),
+        ([0] * 6, "wrong_length"),
+        ([0] * 8, "wrong_length"),
+    ],
+)
+def test_a_bad_action_is_refused_whole_and_the_gripper_stays(values, reason):
+    time = Time()
+    closing = [*MOVE[:6], 0.0]
+    pilot = pilot_of(lambda o, n: result_of(closing if n == 0 else values), time)
+    pilot.decide(observation(time))
+    decision = pilot.decide(observation(time))
+    assert (decision.moves, decision.reason) == (False, reason)
+    assert speed(pilot) == 0.0
+    assert pilot.held(0).gripper == 0.0
+
+
+def test_too_fast_an_action_is_scaled_in_its_own_direction():
+    time = Time()
+    # 0.3 and 0.4 m at 5 Hz are 2.5 m/s; the limit is 0.25 m/s.
+    pilot = pilot_of(constant([0.3, 0.4, 0, 0, 0, 0, 1]), time)
+    decision = pilot.decide(observation(time))
+    assert decision.moves
+    assert "linear_limit" in decision.guard
+    assert pilot.held(0).linear.tolist() == pytest.approx([0.15, 0.2, 0.0])
+
+
+def test_a_flickering_gripper_changes_at_most_once():
+    time = Time()
+    pilot = pilot_of(
+        lambda o, n: result_of([*MOVE[:6], float(n % 2 == 0)]), time, command__gripper_debounce=2
+    )
+    openings = []
+    for _ in range(6):
+        pilot.decide(observation(time))
+        openings.append(pilot.held(0).gripper)
+        time.pass_s(0.2)
+    assert not any(a != b for a, b in pairwise(openings))
+    assert openings[0] == 1.0
+
+
+def test_slow_simulated_time_prolongs_a_command_in_steady_time():
+    time = Time()
+    config = HeisdConfig()
+    pilot = Pilot(
+        ScriptedPolicy(constant(MOVE)),
+        config,
+        now_ns=lambda: time.now,
+        steady_ns=lambda: time.steady,
+        pace=0.1,
+    )
+    pilot.instruct("go")
+    pilot.decide(observation(time))
+    time.steady += 2 * SECOND  # 0.2 s of the arm's time
+    assert speed(pilot) > 0.0
+    time.steady += 2 * SECOND
+    assert speed(pilot) == 0.0
+
+
+def test_end_of_episode_reaches_the_policy_and_ends_motion():
+    time = Time()
+    policy = ScriptedPolicy(constant(MOVE))
+    pilot = Pilot(policy, HeisdConfig(), now_ns=lambda: time.now, steady_ns=lambda: time.steady)
+    pilot.instruct("go")
+    pilot.decide(observation(time))
+    pilot.end_episode(True)
+    assert policy.ended == [True]
+    assert speed(pilot) == 0.0
