@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
 from heisd_ros.config import HeisdConfig, VerifyConfig
+from heisd_ros.decode import methods
 from heisd_ros.decode.decoder import HybridDecoder
 from heisd_ros.decode.methods import Method, method_named
 from heisd_ros.decode.policy import HeisdPolicy
 from heisd_ros.decode.selector import BoundarySelector, FixedSelector, Selector
+from heisd_ros.draft.continuation import JacobiContinuation
+from heisd_ros.draft.kinematic import HoldDraftSource, KalmanDraftSource
+from heisd_ros.draft.lookahead import LookaheadDraftSource
+from heisd_ros.draft.merged import MergedDraftSource
 from heisd_ros.draft.retrieval import RetrievalDraftSource
 from heisd_ros.errors import ConfigError, ModelError, StoreError
 from heisd_ros.perception.prepare import PreparingEncoder
 from heisd_ros.protocols import (
     AcceptanceRule,
+    Continuation,
     DemonstrationStore,
     DraftSource,
     Environment,
@@ -102,7 +108,7 @@ def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
         parts.statistics,
         selector=_selector(config, method),
         sources=_sources(config, method, parts),
-        continuations={},
+        continuations=_continuations(method),
         schedule=FixedSchedule(ExactAcceptance() if method.exact else build_rule(config.verify)),
         skip=FixedSkip(method.skip_all),
         clock=time.perf_counter,
@@ -211,16 +217,44 @@ def _selector(config: HeisdConfig, method: Method) -> Selector:
 def _sources(
     config: HeisdConfig, method: Method, parts: Components
 ) -> dict[DraftKind, DraftSource]:
-    if parts.store is None:
+    """Return one source for the kind that the method drafts, merged if it is made of several."""
+    made = _cheap_sources(config, method, parts)
+    sources = [made[name] for name in method.drafts if name in made]
+    kind = method.fixed or DraftKind.RETRIEVAL
+    if not sources:
         return {}
-    recombine = config.draft.recombine if method.recombine is None else method.recombine
+    if len(sources) == 1:
+        return {kind: sources[0]}
+    return {kind: MergedDraftSource(sources, max_nodes=config.draft.max_nodes)}
+
+
+def _cheap_sources(
+    config: HeisdConfig, method: Method, parts: Components
+) -> dict[str, DraftSource]:
+    """Make the sources that need no features of the target; without a store only the others."""
+    tokenizer, statistics = parts.tokenizer, parts.statistics
+    made: dict[str, DraftSource] = {
+        methods.HOLD: HoldDraftSource(tokenizer, statistics),
+        methods.KALMAN: KalmanDraftSource(tokenizer, statistics),
+    }
+    if parts.store is None:
+        return made
     retrieval = RetrievalDraftSource(
         parts.store,
-        parts.tokenizer,
-        parts.statistics,
+        tokenizer,
+        statistics,
         top_k=method.top_k or config.retrieval.top_k,
         min_score=config.retrieval.min_score,
-        recombine=recombine,
+        recombine=config.draft.recombine if method.recombine is None else method.recombine,
         max_nodes=config.draft.max_nodes,
     )
-    return {DraftKind.RETRIEVAL: retrieval}
+    made[methods.RETRIEVAL] = retrieval
+    made[methods.LOOKAHEAD] = LookaheadDraftSource(retrieval, tokenizer, statistics)
+    return made
+
+
+def _continuations(method: Method) -> dict[DraftKind, Continuation]:
+    if not method.jacobi:
+        return {}
+    jacobi = JacobiContinuation()
+    return dict.fromkeys(DraftKind, jacobi)

@@ -120,7 +120,7 @@ class HybridDecoder:
             request.prompt, request.draft.features.patches, tree, state=request.state
         )
         last = self._accept(rule, tree, answer)
-        self._observe(draft, request.draft, last)
+        self._observe(kind, draft, request.draft, last)
         tally = Tally().add(last)
         watch.lap("prefill")
 
@@ -174,10 +174,11 @@ class HybridDecoder:
         self.target.accept(accepted.path)
         return Verified(tree, answer, accepted)
 
-    def _observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:
-        source = self._sources.get(draft.kind)
-        if source is not None:
-            source.observe(verified.accepted)
+    def _observe(
+        self, kind: DraftKind, draft: Draft, request: DraftRequest, verified: Verified
+    ) -> None:
+        if kind in self._sources:
+            self._sources[kind].observe(verified.accepted)
         self._schedule.observe(verified)
         self._skip.observe(draft, request, verified)
 

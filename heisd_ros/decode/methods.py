@@ -1,12 +1,13 @@
 """The named methods: each is a configuration of one loop, never a branch in it.
 
-| name             | drafts                          | acceptance         | skip  |
-|------------------|---------------------------------|--------------------|-------|
-| `ar`             | none: 7 forwards                | exact              | never |
-| `retrieval_only` | Top-1, executed as it is        | none               | all   |
-| `r_sd`           | Top-1 chain, every step         | exact              | never |
-| `heisd`          | Top-K tree above the boundary   | from the config    | never |
-| `heisd_lossless` | Top-K tree, every step          | exact              | never |
+| name             | drafts                              | acceptance      | skip  | finished by |
+|------------------|-------------------------------------|-----------------|-------|-------------|
+| `ar`             | none: 7 forwards                    | exact           | never | AR          |
+| `jacobi`         | the action before                   | exact           | never | Jacobi      |
+| `retrieval_only` | Top-1, executed as it is            | none            | all   | -           |
+| `r_sd`           | Top-1 chain, every step             | exact           | never | AR          |
+| `heisd`          | Top-K tree above the boundary       | from the config | never | AR          |
+| `heisd_lossless` | Top-K tree, look-ahead and Kalman   | exact           | never | Jacobi      |
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from heisd_ros.errors import ConfigError
 from heisd_ros.types import DraftKind
 
+RETRIEVAL, LOOKAHEAD, KALMAN, HOLD = "retrieval", "lookahead", "kalman", "hold"
+"""Names of the draft sources that need no features of the target."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -26,8 +30,10 @@ class Method:
         name: As on the command line and in every table.
         help: One sentence.
         fixed: The kind drafted in every step; None follows the boundary on F.
+        drafts: Sources that share one tree; the first one leads.
         exact: Exact acceptance, whatever the configuration says.
         skip_all: Execute every draft without verification.
+        jacobi: Finish actions by Jacobi iterations instead of one token per forward.
         top_k: Neighbours per query; None follows the configuration.
         recombine: Let sequences of different neighbours meet; None follows the configuration.
     """
@@ -35,15 +41,17 @@ class Method:
     name: str
     help: str
     fixed: DraftKind | None = None
+    drafts: tuple[str, ...] = ()
     exact: bool = False
     skip_all: bool = False
+    jacobi: bool = False
     top_k: int | None = None
     recombine: bool | None = None
 
     @property
     def needs_store(self) -> bool:
-        """Whether the method can do anything without a demonstration store."""
-        return self.fixed is not DraftKind.AR
+        """Whether the method drafts from demonstrations."""
+        return RETRIEVAL in self.drafts
 
 
 METHODS: dict[str, Method] = {
@@ -51,9 +59,18 @@ METHODS: dict[str, Method] = {
     for method in (
         Method("ar", "Plain autoregressive decoding, 7 forwards.", fixed=DraftKind.AR, exact=True),
         Method(
+            "jacobi",
+            "The previous action as a guess, corrected in parallel until it stands.",
+            fixed=DraftKind.KINEMATIC,
+            drafts=(HOLD,),
+            exact=True,
+            jacobi=True,
+        ),
+        Method(
             "retrieval_only",
             "Execute the most similar demonstrated action; the model only sees.",
             fixed=DraftKind.RETRIEVAL,
+            drafts=(RETRIEVAL,),
             skip_all=True,
             top_k=1,
         ),
@@ -61,16 +78,23 @@ METHODS: dict[str, Method] = {
             "r_sd",
             "Retrieval drafts one chain, exact acceptance.",
             fixed=DraftKind.RETRIEVAL,
+            drafts=(RETRIEVAL,),
             exact=True,
             top_k=1,
             recombine=False,
         ),
-        Method("heisd", "Hybrid boundary, Top-K sequence-wise tree, relaxed acceptance."),
+        Method(
+            "heisd",
+            "Hybrid boundary, Top-K sequence-wise tree, relaxed acceptance.",
+            drafts=(RETRIEVAL,),
+        ),
         Method(
             "heisd_lossless",
-            "Top-K sequence-wise tree in every step, exact acceptance: the tokens of AR.",
+            "Every cheap draft in every step, exact acceptance: the tokens of AR.",
             fixed=DraftKind.RETRIEVAL,
+            drafts=(RETRIEVAL, LOOKAHEAD, KALMAN),
             exact=True,
+            jacobi=True,
         ),
     )
 }

@@ -1,0 +1,110 @@
+"""The named methods on a real (tiny) model: the lossless ones decode the tokens of `ar`."""
+
+import numpy as np
+import pytest
+
+from heisd_ros.build import build_components, build_policy, encoder_fingerprint
+from heisd_ros.config import make_config
+from heisd_ros.decode.methods import METHODS
+from heisd_ros.demonstrations.episode_rows import EpisodeRows
+from heisd_ros.demonstrations.manifest import StoreProfile
+from heisd_ros.demonstrations.writer import StoreWriter
+from heisd_ros.types import Frame, Observation, Proprioception
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+TASK = "pick it"
+
+
+def observation(step):
+    rng = np.random.default_rng(step)
+    frames = tuple(
+        Frame(rng.integers(0, 256, (56, 56, 3), dtype=np.uint8), name, step * 50_000_000)
+        for name in ("third_person", "wrist")
+    )
+    position = np.array([0.4 + 0.012 * step, 0.0, 0.3])
+    state = Proprioception(position, np.array([0, 0, 0, 1.0]), 1.0, 1 + step * 50_000_000)
+    return Observation(frames, state, TASK)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A tiny model, and a store that holds its own actions for every other picture."""
+    from heisd_ros.models.tiny import make_tiny_checkpoint
+
+    folder = tmp_path_factory.mktemp("world")
+    values = {
+        "model.checkpoint": str(make_tiny_checkpoint(folder / "tiny", views=2)),
+        "model.device": "cpu",
+        "retrieval.store": str(folder / "store"),
+        "trajectory.threshold": 0.05,
+    }
+    config = make_config({**values, "decode.method": "ar"})
+    parts = build_components(config)
+    driver = build_policy(config, parts)
+    steps = range(0, 16, 2)
+    embeddings = [parts.encoder.encode(observation(s).frames).embedding for s in steps]
+    actions = np.stack([driver.act(observation(s)).action.values for s in steps])
+    actions[:, 6] = np.clip(actions[:, 6], 0.0, 1.0)  # a random model's gripper; never drafted
+    fingerprint = encoder_fingerprint(config, parts.target)
+    profile = StoreProfile(fingerprint, len(embeddings[0]), created_by="test")
+    with StoreWriter(folder / "store", profile) as writer:
+        writer.add_episode(
+            EpisodeRows(
+                TASK,
+                "ep",
+                np.stack(embeddings),
+                actions,
+                np.arange(len(actions)),
+                np.zeros((len(actions), 3)),
+                np.ones(len(actions)),
+            )
+        )
+        writer.finish()
+    return values
+
+
+def run(world, method, steps=12):
+    driver = build_policy(make_config({**world, "decode.method": method}))
+    return [driver.act(observation(step)) for step in range(steps)]
+
+
+def tokens(results):
+    return [result.action.tokens.tolist() for result in results]
+
+
+@pytest.mark.parametrize("method", sorted(m.name for m in METHODS.values() if m.exact))
+def test_exact_methods_decode_the_tokens_of_autoregression(world, method):
+    reference, results = run(world, "ar"), run(world, method)
+    assert tokens(results) == tokens(reference)
+    assert all(result.report.forwards <= 7 for result in results)
+
+
+def test_a_stored_picture_is_decoded_in_one_forward(world):
+    forwards = [result.report.forwards for result in run(world, "r_sd")]
+    # Every other picture is in the store with the model's own action as its Top-1.
+    assert forwards[::2] == [1] * 6
+
+
+def test_the_lossless_method_is_never_slower_than_one_chain(world):
+    def total(method):
+        return sum(result.report.forwards for result in run(world, method))
+
+    assert total("heisd_lossless") <= total("r_sd") < total("ar") == 84
+
+
+def test_retrieval_alone_runs_no_forward(world):
+    results = run(world, "retrieval_only")
+    assert all(result.report.skipped and result.report.forwards == 0 for result in results)
+
+
+def test_hybrid_method_retrieves_once_the_window_is_long_enough(world):
+    kinds = [result.report.kind.value for result in run(world, "heisd")]
+    # 12 mm per step at 20 Hz is far above the boundary: retrieval from the third sample on.
+    assert kinds[:2] == ["ar", "ar"]
+    assert set(kinds[2:]) == {"retrieval"}
+
+
+def test_every_method_is_explained():
+    assert all(name == method.name and method.help for name, method in METHODS.items())
