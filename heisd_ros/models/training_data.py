@@ -26,6 +26,9 @@ CORRECTION_WEIGHT = 2.5
 AT_REST_WEIGHT = 2.0
 """How much oftener a closed gripper at rest is drawn: few frames decide whether it ever lifts."""
 
+MOST_BALANCE = 2.0
+"""Largest factor on the frames of a task that has few: a handful must not fill the batches."""
+
 INSTANCES = 2
 """Most objects of one kind in a scene, e.g. two black bowls."""
 
@@ -273,7 +276,7 @@ def _project(matrices: NDArray[Any], points: NDArray[Any]) -> Float32Array:
 
 
 def _task_balance(task: IntArray) -> FloatArray:
-    """Return a factor per frame that gives every task the same share."""
+    """Return a factor per frame that gives every task the same share, unless it has very few."""
     counts: Mapping[int, int] = dict(zip(*np.unique(task, return_counts=True), strict=True))
     mean = len(task) / len(counts)
-    return np.array([mean / counts[number] for number in task])
+    return np.array([min(MOST_BALANCE, mean / counts[number]) for number in task])
