@@ -77,7 +77,7 @@ def build_components(config: HeisdConfig) -> Components:
     """
     method = method_named(config.decode.method)
     target = build_target(config)
-    store = build_store(config, encoder_fingerprint(config, target)) if method.needs_store else None
+    store = build_store(config, target.info.fingerprint) if method.needs_store else None
     return Components(
         target=target,
         encoder=_prepared(config, target),
@@ -149,14 +149,13 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
             f"no demonstration store at {path}; build one with `heisd build-db`, or set "
             f"retrieval.store to {NO_STORE!r}"
         )
-    return MemoryStore.open(path, fingerprint=fingerprint)
-
-
-def encoder_fingerprint(config: HeisdConfig, target: TargetModel) -> str:
-    """Return what a store must have been built with: weights, preprocessing, rotation and crop."""
     perception = config.perception
-    prepared = f"-r{perception.rotate_deg}-c{perception.crop_area:g}"
-    return target.info.fingerprint + ("" if _as_it_is(config) else prepared)
+    return MemoryStore.open(
+        path,
+        fingerprint=fingerprint,
+        cameras=perception.cameras,
+        preprocessing={"crop_area": perception.crop_area, "pool": perception.pool},
+    )
 
 
 def build_rule(config: VerifyConfig) -> AcceptanceRule:

@@ -13,6 +13,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ingest": ("ingest", "collect demonstrations"),
     "build-db": ("build_db", "build a demonstration store"),
     "inspect-db": ("inspect_db", "look into a demonstration store"),
+    "copy-db": ("copy_db", "copy a store to a Qdrant server and back"),
     "train-vla": ("train_vla", "train the small VLA"),
     "calibrate": ("calibrate", "measure the ranges and the threshold of F"),
     "evaluate": ("evaluate", "compare methods on the same initial states"),

@@ -207,13 +207,12 @@ def check_encoder(
     Raises:
         StoreError: Naming what was expected, what the store has, and what to do.
     """
-    pairs: list[tuple[str, Any, Any]] = [
-        (key, value, built.preprocessing.get(key)) for key, value in preprocessing.items()
-    ]
+    pairs: list[tuple[str, Any, Any]] = []
     if fingerprint:
         pairs.append(("vision encoder", fingerprint, built.fingerprint))
     if cameras:
         pairs.append(("cameras", cameras, built.cameras))
+    pairs += [(key, value, built.preprocessing.get(key)) for key, value in preprocessing.items()]
     for name, expected, got in pairs:
         if expected != got:
             raise StoreError(

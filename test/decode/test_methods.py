@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heisd_ros.build import build_components, build_policy, encoder_fingerprint
+from heisd_ros.build import build_components, build_policy
 from heisd_ros.config import make_config
 from heisd_ros.decode.methods import METHODS
 from heisd_ros.demonstrations.episode_rows import EpisodeRows
@@ -47,8 +47,14 @@ def world(tmp_path_factory):
     embeddings = [parts.encoder.encode(observation(s).frames).embedding for s in steps]
     actions = np.stack([driver.act(observation(s)).action.values for s in steps])
     actions[:, 6] = np.clip(actions[:, 6], 0.0, 1.0)  # a random model's gripper; never drafted
-    fingerprint = encoder_fingerprint(config, parts.target)
-    profile = StoreProfile(fingerprint, len(embeddings[0]), created_by="test")
+    fingerprint = parts.target.info.fingerprint
+    profile = StoreProfile(
+        fingerprint,
+        len(embeddings[0]),
+        cameras=("third_person", "wrist"),
+        preprocessing={"crop_area": 1.0, "pool": "mean"},
+        created_by="test",
+    )
     with StoreWriter(folder / "store", profile) as writer:
         writer.add_episode(
             EpisodeRows(
