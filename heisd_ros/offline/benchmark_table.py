@@ -73,7 +73,7 @@ def overall_table(results: Results) -> str:
         "forwards / step",
         "accept length",
         "unverified",
-        "retrieval / AR steps",
+        "drafts from",
         "p50 / p99 ms here",
     ]
     if results.profile:
@@ -165,9 +165,7 @@ def origin(results: Results) -> str:
 
 
 def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
-    modes = f"{_percent(row.mode_share.get('retrieval', 0.0))} / " + _percent(
-        row.mode_share.get("ar", 0.0)
-    )
+    modes = [f"{kind} {_percent(share)}" for kind, share in row.mode_share.items() if share > 0]
     cells = [
         _code(row.method),
         f"{_count(row)} = {_percent(row.successes / row.episodes)}" if row.episodes else NONE,
@@ -177,7 +175,7 @@ def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
         _number(row.forwards, 2),
         _number(row.accept_length, 2),
         _percent(row.skip_share),
-        modes,
+        ", ".join(modes) or NONE,
         f"{_number(row.p50_ms, 1)} / {_number(row.p99_ms, 1)}",
     ]
     if projected:

@@ -16,15 +16,7 @@ from heisd_ros.config import HeisdConfig, to_flat
 from heisd_ros.decode.methods import method_named
 from heisd_ros.errors import ConfigError
 from heisd_ros.offline.records import EpisodeKey
-
-MAX_STEPS = {
-    "libero_spatial": 220,
-    "libero_object": 280,
-    "libero_goal": 300,
-    "libero_10": 520,
-    "libero_90": 400,
-}
-"""Control steps after which an episode counts as failed (OpenVLA's evaluation script)."""
+from heisd_ros.simulation.rollout import MAX_STEPS
 
 REPLAY = "replay"
 """The open-loop baseline: one demonstration, no model, no pictures."""

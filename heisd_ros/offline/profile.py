@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from heisd_ros.build import Components, build_components, build_policy
+from heisd_ros.build import build_components, build_policy
 from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.decode.policy import HeisdPolicy
 from heisd_ros.demonstrations.store import MemoryStore
@@ -69,7 +69,7 @@ def profile_of(
     )
     parts = measure_parts(bench, repeats=repeats)
     size = len(bench.features.embedding)
-    parts["retrieval"] = _retrieval(store, components, size, config.retrieval.top_k, repeats)
+    parts["retrieval"] = _retrieval(store, size, config.retrieval.top_k, repeats)
     policy = build_policy(config, components)
     total = measure(lambda: policy.act(bench.observation), repeats=repeats)
     parts["step_ar"] = total
@@ -90,11 +90,9 @@ def profile_of(
     }
 
 
-def _retrieval(
-    store: Path | None, components: Components, size: int, k: int, repeats: int
-) -> Timing:
+def _retrieval(store: Path | None, size: int, k: int, repeats: int) -> Timing:
     if store is not None:
-        with MemoryStore.open(store, fingerprint=components.target.info.fingerprint) as opened:
+        with MemoryStore.open(store) as opened:
             return measure_retrieval(opened, opened.tasks[0], size, k=k, repeats=repeats)
     with tempfile.TemporaryDirectory() as folder:
         spec = SyntheticSpec(SYNTHETIC.tasks, SYNTHETIC.episodes, SYNTHETIC.steps, size)

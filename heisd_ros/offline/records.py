@@ -141,7 +141,7 @@ def _to_row(number: int, record: StepRecord) -> dict[str, Any]:
         "step": number,
         "kind": report.kind.value,
         "skipped": bool(report.skipped),
-        "accept_length": int(report.accept_length),
+        "accept_length": float(report.accept_length),
         "forwards": int(report.forwards),
         "nodes": int(report.nodes),
         "top_score": float(report.top_score),
@@ -191,9 +191,9 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
 
 
 def _schema(arrow: Any) -> Any:  # noqa: ANN401  (pyarrow has no types)
-    numbers = ["top_score", "fused", *(f"{stage}_ms" for stage in STAGES)]
+    numbers = ["accept_length", "top_score", "fused", *(f"{stage}_ms" for stage in STAGES)]
     numbers += ["curvature_radius", "displacement", "straightness", "speed"]
-    whole = ["step", "accept_length", "forwards", "nodes", "samples"]
+    whole = ["step", "forwards", "nodes", "samples"]
     fields = [(name, arrow.int32()) for name in whole]
     fields += [(name, arrow.float64()) for name in numbers]
     fields += [("kind", arrow.string()), ("reason", arrow.string()), ("skipped", arrow.bool_())]
