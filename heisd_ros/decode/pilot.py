@@ -55,6 +55,24 @@ class Decision:
     moves: bool
 
 
+def with_vision_time(decision: Decision, vision_ms: float) -> Decision:
+    """Return the decision with the time of an encoding that happened elsewhere in its report.
+
+    Args:
+        decision: Decided from features; its own vision stage is what handing them over took.
+        vision_ms: Milliseconds from the pictures to the features.
+    """
+    if decision.result is None:
+        return decision
+    report = decision.result.report
+    stages = {"vision": 0.0, "total": 0.0, **report.stage_ms}
+    stages.update({name: stages[name] + vision_ms for name in ("vision", "total")})
+    result = dataclasses.replace(
+        decision.result, report=dataclasses.replace(report, stage_ms=stages)
+    )
+    return dataclasses.replace(decision, result=result)
+
+
 class Pilot:
     """Owns policy, guard, debounce and hold of one arm.
 

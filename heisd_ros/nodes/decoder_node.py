@@ -17,7 +17,7 @@ from std_srvs.srv import Trigger
 from heisd_ros.build import build_policy
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.assembler import ObservationAssembler
-from heisd_ros.decode.pilot import Decision, Pilot, Policy
+from heisd_ros.decode.pilot import Decision, Pilot, Policy, with_vision_time
 from heisd_ros.errors import DataError
 from heisd_ros.msg import (
     DecodeReport,
@@ -36,7 +36,7 @@ from heisd_ros.nodes.clock import (
     steady_ns,
     uses_sim_time,
 )
-from heisd_ros.nodes.exchange import FeatureExchange
+from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
 from heisd_ros.nodes.health import DecoderHealth
 from heisd_ros.nodes.identity import check_encoder, policy_fingerprint
 from heisd_ros.nodes.parameters import read_config
@@ -91,6 +91,7 @@ class DecoderNode(Node):
             oldest_s=self.config.command.image_timeout_s,
         )
         self._exchange = exchange
+        self._vision_ms: RecentItems[float] = RecentItems()
         self._on_decision = on_decision
         self._worker = LatestWorker("decide")
         self._health = DecoderHealth(
@@ -147,6 +148,7 @@ class DecoderNode(Node):
         except DataError as error:
             self._refuse("bad_embedding", error)
             return
+        self._vision_ms.put(features.stamp_ns, message.encode_ms)
         self._assembler.offer_features(features, now_ns(self))
         self._decide()
 
@@ -203,7 +205,8 @@ class DecoderNode(Node):
             self._worker.submit(partial(self._act, observation))
 
     def _act(self, observation: Observation) -> None:
-        decision = self.pilot.decide(observation)
+        vision_ms = self._vision_ms.take(observation.stamp_ns) or 0.0
+        decision = with_vision_time(self.pilot.decide(observation), vision_ms)
         with self._wire:
             if self._closed:
                 return

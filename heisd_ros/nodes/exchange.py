@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from heisd_ros.types import VisualFeatures
 
+Item = TypeVar("Item")
 
-class FeatureExchange:
-    """A small table of features by stamp. Encoder and decoder may be different threads."""
+
+class RecentItems(Generic[Item]):
+    """A small table by stamp. Giver and taker may be different threads."""
 
     def __init__(self, capacity: int = 4) -> None:
-        """Set up, empty; beyond `capacity` sets the oldest one is forgotten."""
+        """Set up, empty; beyond `capacity` the item put first is forgotten."""
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._features: OrderedDict[int, VisualFeatures] = OrderedDict()
+        self._items: OrderedDict[int, Item] = OrderedDict()
 
-    def put(self, features: VisualFeatures) -> None:
-        """Keep these features under their stamp."""
+    def put(self, stamp_ns: int, item: Item) -> None:
+        """Keep an item under a stamp, nanoseconds."""
         with self._lock:
-            self._features[features.stamp_ns] = features
-            while len(self._features) > self._capacity:
-                self._features.popitem(last=False)
+            self._items[stamp_ns] = item
+            while len(self._items) > self._capacity:
+                self._items.popitem(last=False)
 
-    def take(self, stamp_ns: int) -> VisualFeatures | None:
-        """Return and forget the features of this stamp; None if they are gone."""
+    def take(self, stamp_ns: int) -> Item | None:
+        """Return and forget the item of this stamp; None if it is gone."""
         with self._lock:
-            return self._features.pop(stamp_ns, None)
+            return self._items.pop(stamp_ns, None)
 
     def __len__(self) -> int:
-        """Return how many sets are kept."""
-        return len(self._features)
+        """Return how many items are kept."""
+        return len(self._items)
+
+
+FeatureExchange = RecentItems[VisualFeatures]
+"""Features by the stamp of their oldest picture."""

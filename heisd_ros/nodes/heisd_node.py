@@ -12,7 +12,7 @@ from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from heisd_ros.build import build_components, build_policy
+from heisd_ros.build import build_components, build_environment, build_policy
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.pilot import Decision, Policy
 from heisd_ros.nodes.decoder_node import DecoderNode, watch_fatal
@@ -53,7 +53,7 @@ class ComposedGraph:
             config: Of all nodes.
             context: An initialised context.
             with_simulation: Whether an environment is the robot; time is simulated then.
-            environment: None builds the configured one when the first episode begins.
+            environment: None builds the configured one, in the calling thread.
             policy: None builds the configured one.
             encoder: None takes that of the policy's checkpoint.
             on_report: Called on the deciding thread after each decision.
@@ -62,11 +62,16 @@ class ComposedGraph:
             components = build_components(config)
             policy = policy or build_policy(config, components)
             encoder = encoder or components.encoder
+        if with_simulation and environment is None:
+            environment = build_environment(config)
         exchange = FeatureExchange()
         options: dict[str, Any] = {
             "config": config,
             "context": context,
             "parameter_overrides": [Parameter("use_sim_time", value=with_simulation)],
+            # Parameters are read-only and the same on all nodes: one node answers for them, and
+            # each executor has six services less to wait for.
+            "start_parameter_services": False,
         }
         self._nodes: list[Any] = []
         self._threads: list[NodeThread] = []

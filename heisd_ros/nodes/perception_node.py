@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from heisd_ros.build import build_encoder
 from heisd_ros.config import HeisdConfig
+from heisd_ros.decode.stopwatch import Stopwatch
 from heisd_ros.msg import VisualEmbedding
 from heisd_ros.nodes import qos, topics
 from heisd_ros.nodes.clock import now_ns, steady_clock
@@ -108,9 +110,10 @@ class PerceptionNode(Node):
         self.get_logger().warning(f"{camera}: {error}", once=True)
 
     def _encode(self, frames: Sequence[Frame]) -> None:
+        watch = Stopwatch(time.perf_counter)
         features = self._encoder.encode(frames)
         if self._exchange is not None:
-            self._exchange.put(features)
+            self._exchange.put(features.stamp_ns, features)
         message = features_to_embedding(
             features,
             with_patches=self._exchange is None,
@@ -118,6 +121,7 @@ class PerceptionNode(Node):
             encoder=fingerprint(self._encoder),
         )
         message.header.frame_id = self._optical_frame
+        message.encode_ms = watch.stage_ms()["total"]
         message.sequence = self.counts["sets"]
         self.counts["sets"] += 1
         self._embedding.publish(message)

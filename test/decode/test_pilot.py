@@ -6,7 +6,7 @@ import pytest
 from ros_fakes import ScriptedPolicy, constant, result_of
 
 from heisd_ros.config import HeisdConfig, replace
-from heisd_ros.decode.pilot import Pilot
+from heisd_ros.decode.pilot import Pilot, with_vision_time
 from heisd_ros.types import Observation, Proprioception
 
 SECOND = 1_000_000_000
@@ -203,3 +203,12 @@ def test_end_of_episode_reaches_the_policy_and_ends_motion():
     pilot.end_episode(True)
     assert policy.ended == [True]
     assert speed(pilot) == 0.0
+
+
+def test_encoding_elsewhere_counts_as_vision_and_in_the_total():
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    decision = with_vision_time(pilot.decide(observation(time)), 12.0)
+    assert decision.result.report.stage_ms == {"vision": 12.0, "total": 13.5}  # 1.5 by the fake
+    failed = pilot_of(fail, time).decide(observation(time))
+    assert with_vision_time(failed, 12.0) is failed

@@ -11,7 +11,7 @@ def features(stamp_ns):
 def test_features_are_taken_once_by_their_stamp():
     exchange = FeatureExchange()
     kept = features(5)
-    exchange.put(kept)
+    exchange.put(5, kept)
     assert exchange.take(4) is None
     assert exchange.take(5) is kept
     assert exchange.take(5) is None
@@ -20,7 +20,7 @@ def test_features_are_taken_once_by_their_stamp():
 def test_the_oldest_are_forgotten_first():
     exchange = FeatureExchange(capacity=2)
     for stamp_ns in (1, 2, 3):
-        exchange.put(features(stamp_ns))
+        exchange.put(stamp_ns, features(stamp_ns))
     assert len(exchange) == 2
     assert exchange.take(1) is None
     assert exchange.take(3).stamp_ns == 3
