@@ -1,0 +1,1 @@
+"""Foreign recordings, read into this package's types; one file per format."""
