@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heisd_ros.errors import DataError
+from heisd_ros.offline.evaluation_plan import REPLAY
 from heisd_ros.offline.results import ALL_TASKS, RESULTS_FILE, Results, Row, read_results
 
 BEGIN = "<!-- results {name}: generated, do not edit -->"
@@ -166,16 +167,17 @@ def origin(results: Results) -> str:
 
 def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
     modes = [f"{kind} {_percent(share)}" for kind, share in row.mode_share.items() if share > 0]
+    blind = row.method == REPLAY
     cells = [
         _code(row.method),
         f"{_count(row)} = {_percent(row.successes / row.episodes)}" if row.episodes else NONE,
         f"{100 * row.low:.0f}-{100 * row.high:.0f} %",
         str(row.crashes),
         _number(row.steps, 0),
-        _number(row.forwards, 2),
+        NONE if blind else _number(row.forwards, 2),
         _number(row.accept_length, 2),
-        _percent(row.skip_share),
-        ", ".join(modes) or NONE,
+        NONE if blind else _percent(row.skip_share),
+        NONE if blind else ", ".join(modes),
         f"{_number(row.p50_ms, 1)} / {_number(row.p99_ms, 1)}",
     ]
     if projected:

@@ -129,6 +129,20 @@ def test_tables_say_counts_intervals_and_origin(run):
     assert "`heisd evaluate`, commit abc" in text
 
 
+def test_open_loop_replay_has_no_decoding_figures(run):
+    replayed = StepRecord(
+        DecodeReport(DraftKind.RETRIEVAL, True, 0, 0, {}),
+        NONE,
+        np.zeros(7),
+        np.zeros(3),
+        None,
+        NONE,
+    )
+    add(run, "replay", 0, [replayed], success=False)
+    line = next(x for x in markdown(summarise_run(run, PROFILE)).splitlines() if "`replay`" in x)
+    assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - |"
+
+
 def test_page_keeps_its_prose(run):
     page = f"Before\n{BEGIN.format(name='a')}\nold\n{END.format(name='a')}\nAfter\n"
     filled = fill_block(page, "a", "| new |\n")
