@@ -130,14 +130,8 @@ def test_tables_say_counts_intervals_and_origin(run):
 
 
 def test_open_loop_replay_has_no_decoding_figures(run):
-    replayed = StepRecord(
-        DecodeReport(DraftKind.RETRIEVAL, True, 0, 0, {}),
-        NONE,
-        np.zeros(7),
-        np.zeros(3),
-        None,
-        NONE,
-    )
+    report = DecodeReport(DraftKind.RETRIEVAL, True, 0, 0, {})
+    replayed = StepRecord(report, NONE, np.zeros(7), np.zeros(3), None, NONE)
     add(run, "replay", 0, [replayed], success=False)
     line = next(x for x in markdown(summarise_run(run, PROFILE)).splitlines() if "`replay`" in x)
     assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - |"
