@@ -266,11 +266,19 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One verification from both sides: what was asked, answered, and accepted."""
+    """One verification from both sides: what was asked, answered, and accepted.
+
+    Attributes:
+        tree: The draft tree.
+        answer: The target's answer to it.
+        accepted: What a rule accepted of it.
+        known: Levels at the root that were decided before: 1 behind the first forward of an action.
+    """
 
     tree: TokenTree
     answer: Verification
     accepted: Acceptance
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def test_bound_is_that_of_clopper_and_pearson(failures, trials, bound):
 
 @pytest.mark.parametrize(
     ("failures", "trials", "confidence", "bound"),
-    # scipy.stats.beta.ppf(confidence, failures + 1, trials - failures)
+    # The upper bound is the quantile of a beta distribution; values from scipy.stats.beta.
     [
         (1, 20, 0.95, 0.2161061642),
         (7, 100, 0.90, 0.1149028166),
