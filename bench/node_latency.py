@@ -47,6 +47,8 @@ from heisd_ros.types import DecodeReport as Report
 CAMERAS = ("third_person", "wrist")
 FINGERS = HeisdConfig().ros.finger_joints
 WARM_UP = 40
+STATE_AHEAD_S = 0.005
+"""State of the picture's moment comes first: a real encoder takes longer than a state topic."""
 
 
 class NoModel:
@@ -76,6 +78,7 @@ class Robot(Node):
     def __init__(self, context, size: tuple[int, int]) -> None:
         super().__init__("robot", context=context)
         self.image = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
+        self.pause = threading.Event()
         self.arrived: dict[int, float] = {}
         self.decided: dict[int, int] = {}
         self.cameras = [self.create_publisher(Image, f"{c}/image", qos.FEATURES) for c in CAMERAS]
@@ -100,9 +103,11 @@ class Robot(Node):
         state = Proprioception(np.array([0.4, 0.0, 0.3]), orientation, 0.5, stamp_ns, "base")
         self.pose.publish(proprioception_to_pose(state))
         self.joints.publish(proprioception_to_joints(state, FINGERS, 0.08))
+        images = [frame_to_image(Frame(self.image, c, stamp_ns), c) for c in CAMERAS]
+        self.pause.wait(STATE_AHEAD_S)
         start = time.perf_counter()
-        for camera, publisher in zip(CAMERAS, self.cameras, strict=True):
-            publisher.publish(frame_to_image(Frame(self.image, camera, stamp_ns), camera))
+        for publisher, image in zip(self.cameras, images, strict=True):
+            publisher.publish(image)
         return stamp_ns, start
 
 
