@@ -19,7 +19,7 @@ from heisd_ros.draft.kinematic import HoldDraftSource, KalmanDraftSource
 from heisd_ros.draft.lookahead import LookaheadDraftSource
 from heisd_ros.draft.merged import MergedDraftSource
 from heisd_ros.draft.retrieval import RetrievalDraftSource
-from heisd_ros.errors import ConfigError, ModelError, StoreError
+from heisd_ros.errors import ConfigError, MissingDependencyError, ModelError, StoreError
 from heisd_ros.perception.prepare import PreparingEncoder
 from heisd_ros.protocols import (
     AcceptanceRule,
@@ -117,7 +117,12 @@ def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
 
 def build_target(config: HeisdConfig) -> OpenVlaTarget:
     """Load the target model."""
-    from heisd_ros.models.openvla import OpenVlaTarget  # torch is loaded only when needed
+    try:
+        from heisd_ros.models.openvla import OpenVlaTarget  # torch is loaded only when needed
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"{error.name} is needed to load a checkpoint: pip install 'heisd_ros[models]'"
+        ) from error
 
     model = config.model
     return OpenVlaTarget.from_pretrained(
