@@ -1,0 +1,1 @@
+"""LIBERO as the robot: environment, scripted expert, demonstrations, closed-loop episodes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heisd_ros.errors import DataError
+from heisd_ros.errors import DataError, MissingDependencyError
 from heisd_ros.types import BoolArray, FloatArray, ImageArray
 
 SUPERSAMPLING = 2
@@ -17,6 +17,10 @@ pixels, so this costs little, where multisampling and shadows would double the t
 _VISIBLE_GROUP = 1
 """MuJoCo geom group of the visible shapes in robosuite's models; group 0 are collision shapes."""
 _HIDDEN_GROUP = 5
+_NO_OPENGL = (
+    "no off-screen OpenGL: set MUJOCO_GL=egl before mujoco is imported, and install the Mesa "
+    "libraries (apt-get install libegl1 libegl-mesa0 libgl1-mesa-dri)"
+)
 
 
 def area_downsample(image: ImageArray, factor: int) -> ImageArray:
@@ -34,7 +38,8 @@ def area_downsample(image: ImageArray, factor: int) -> ImageArray:
         raise DataError(f"picture sides must be multiples of {factor}, got {height} x {width}")
     blocks = image.reshape(height // factor, factor, width // factor, factor, channels)
     total = blocks.astype(np.uint16).sum(axis=(1, 3))  # at most 16 * 255 for factor 4: fits
-    return ((total + factor * factor // 2) // (factor * factor)).astype(np.uint8)
+    mean = (total + factor * factor // 2) // (factor * factor)
+    return np.asarray(mean, dtype=np.uint8)
 
 
 def projection_matrix(
@@ -105,6 +110,9 @@ class SceneRenderer:
         Args:
             model: The compiled MuJoCo model.
             size: Side of the square pictures in pixels.
+
+        Raises:
+            MissingDependencyError: If no off-screen OpenGL is to be had.
         """
         import mujoco
 
@@ -115,7 +123,10 @@ class SceneRenderer:
         model.vis.global_.offwidth = max(side, model.vis.global_.offwidth)
         model.vis.global_.offheight = max(side, model.vis.global_.offheight)
         model.vis.quality.offsamples = 0  # read once, when the context is made
-        self._renderer = mujoco.Renderer(model, side, side)
+        try:
+            self._renderer = mujoco.Renderer(model, side, side)
+        except mujoco.FatalError as error:
+            raise MissingDependencyError(_NO_OPENGL) from error
         self._options = mujoco.MjvOption()
         self._options.geomgroup[:] = 0
         self._options.geomgroup[_VISIBLE_GROUP] = 1

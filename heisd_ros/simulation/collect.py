@@ -8,8 +8,7 @@ is the expert's plus noise, the stored label is the expert's own, so the data sh
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from heisd_ros.demonstrations.episode import Episode, save_episode
+from heisd_ros.demonstrations.episode import Episode, load_episode, save_episode
+from heisd_ros.errors import DataError
 from heisd_ros.simulation.expert import Advice, Mode, PickPlaceExpert
 from heisd_ros.simulation.keypoints import KEYPOINT_NAMES, keypoints
 from heisd_ros.simulation.libero import CAMERAS, CONTROL_HZ, STAY, LiberoEnvironment
+from heisd_ros.simulation.rollout import Policy
 from heisd_ros.types import FloatArray, Observation
 
 IMAGE_SIZE = 96
@@ -37,11 +38,6 @@ FINE_NOISE = 0.5
 FINE_DISTANCE = 0.03
 PUSH_PROBABILITY = 0.5
 """Part of the episodes that start with the arm pushed somewhere else."""
-
-Policy = Callable[[Observation], FloatArray]
-"""Observation to action (7,) in the model's convention."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +112,10 @@ class CollectionPlan:
     max_steps: int = MAX_STEPS
     policy_name: str = ""
 
+    def facts(self) -> dict[str, str]:
+        """Return the plan as text, as every episode's `source` holds it."""
+        return {name: str(value) for name, value in asdict(self).items()}
+
     def path(self, out: Path, task: int, number: int) -> Path:
         """Return where an episode of the set is stored."""
         return out / self.suite / f"task_{task:02d}" / f"ep_{number:04d}.npz"
@@ -124,13 +124,12 @@ class CollectionPlan:
 def collect(
     plan: CollectionPlan,
     tasks: Sequence[int],
-    episodes: int,
+    numbers: Sequence[int],
     out: Path,
     *,
-    first: int = 0,
     policy: Policy | None = None,
 ) -> CollectionReport:
-    """Write those of the episodes `first` .. `first + episodes - 1` of each task that are missing.
+    """Write those of the numbered episodes of each task that are missing.
 
     With a policy this is DAgger (Ross et al. 2011): the policy acts until a drawn step, then the
     expert takes over; every step carries the expert's label. Train on the failed episodes, too.
@@ -138,29 +137,26 @@ def collect(
     Args:
         plan: How the episodes are made.
         tasks: Task numbers in the suite.
-        episodes: Episodes per task, failed ones included.
+        numbers: Episode numbers; failed episodes keep theirs.
         out: Folder of the set.
-        first: Number of the first episode.
         policy: Acts in the place of the expert for a while.
 
     Raises:
         MissingDependencyError: If LIBERO is not installed.
-        DataError: If the suite or a task does not exist.
+        DataError: If the suite or a task does not exist, or if `out` holds another set.
     """
     report = CollectionReport()
     for task in tasks:
-        numbers = range(first, first + episodes)
-        missing = [number for number in numbers if not plan.path(out, task, number).exists()]
+        paths = {number: plan.path(out, task, number) for number in numbers}
+        missing = [number for number, path in paths.items() if not path.exists()]
+        _check_same_set(plan, [path for path in paths.values() if path.exists()])
         if not missing:
             continue
-        with LiberoEnvironment(
-            plan.suite, task, image_size=plan.image_size, official=False
-        ) as env:
+        with LiberoEnvironment(plan.suite, task, image_size=plan.image_size, official=False) as env:
             for number in tqdm(missing, desc=f"{plan.suite} task {task}", unit="episode"):
                 episode = record_episode(env, plan, task, number, policy)
-                save_episode(plan.path(out, task, number), episode)
+                save_episode(paths[number], episode)
                 report = report.plus(episode)
-    _log.info("%d solved, %d failed, %d frames", report.solved, report.failed, report.frames)
     return report
 
 
@@ -182,6 +178,8 @@ def record_episode(
     """
     rng = np.random.default_rng([plan.seed, task, number])
     env.reset(int(rng.integers(2**31)))
+    if policy is not None:
+        policy.reset(env.instruction)
     _push(env, rng)
     expert = PickPlaceExpert(env, rng)
     disturbance = Disturbance(rng, plan.noise * rng.uniform(0.2, 1.5))
@@ -191,7 +189,7 @@ def record_episode(
     while len(rows) < plan.max_steps and not success:
         observation, advice = env.observe(), expert.act()
         if policy is not None and len(rows) < takeover:
-            executed = np.clip(policy(observation), -1.0, 1.0)
+            executed = np.clip(policy.act(observation).action.values, -1.0, 1.0)
         else:
             executed = disturbance.apply(advice, env.end_effector().position)
         rows.append(_row(env, observation, advice, executed))
@@ -202,9 +200,19 @@ def record_episode(
         "keypoints": json.dumps(KEYPOINT_NAMES),
         "modes": json.dumps({mode.name.lower(): int(mode) for mode in Mode}),
         "takeover": str(takeover),
-        **{name: str(value) for name, value in asdict(plan).items()},
+        **plan.facts(),
     }
     return _as_episode(rows, env, task=task, suite=plan.suite, success=success, source=source)
+
+
+def _check_same_set(plan: CollectionPlan, existing: Sequence[Path]) -> None:
+    """Refuse to complete a set that was begun under another plan; one file stands for all."""
+    for path in existing[:1]:
+        found = load_episode(path, images=False, privileged=False).source
+        wanted = plan.facts()
+        other = {name: found.get(name, "") for name in wanted if found.get(name) != wanted[name]}
+        if other:
+            raise DataError(f"{path} was made with {other}, not so this set; use another folder")
 
 
 def _push(env: LiberoEnvironment, rng: np.random.Generator) -> None:

@@ -22,10 +22,13 @@ GAIN = np.array([1.2, 1.2, 1.2])
 ROTATION_GAIN = 0.7
 ROTATION_DEADBAND = 0.02
 """Radians of tilt or yaw error left alone: below it the commands would be noise."""
+UP = np.array([0.0, 0.0, 1.0])
 CLEARANCE = 0.06
 """Metres between the carried object's underside and the target's top on the way."""
 LOWERING = 0.055
 """Metres to go down from there before the fingers open."""
+HELD_SLIP = 0.03
+"""Metres that a held object may turn or slip away from the planned grasp and still be held."""
 LIFT = 0.10
 """Metres to lift before moving sideways."""
 
@@ -86,9 +89,9 @@ class _Look:
     def target_distance(self) -> float:
         return float(np.linalg.norm((self.above_target - self.hand)[:2]))
 
-    @property
-    def near(self) -> bool:
-        return self.grasp_distance < 0.025 and abs(self.to_grasp[2]) < 0.03
+    def near(self, margin: float = 0.0) -> bool:
+        side, height = self.grasp_distance, abs(self.to_grasp[2])
+        return bool(side < 0.025 + margin and height < 0.03 + margin)
 
 
 class PickPlaceExpert:
@@ -135,9 +138,10 @@ class PickPlaceExpert:
     def _look(self) -> _Look:
         env, hand = self._env, self._env.end_effector()
         item, target = env.position_of(self._object), env.position_of(self._target)
-        first = self._last_hand is None
-        gap_change = 0.0 if first else hand.finger_gap - self._last_gap
-        speed = np.inf if first else float(np.linalg.norm(hand.position - self._last_hand))
+        gap_change, speed = 0.0, float("inf")
+        if self._last_hand is not None:
+            gap_change = hand.finger_gap - self._last_gap
+            speed = float(np.linalg.norm(hand.position - self._last_hand))
         self._last_hand, self._last_gap = hand.position, hand.finger_gap
         carry_z = self._target_top + CLEARANCE + self.grasp.above_bottom
         return _Look(
@@ -155,17 +159,17 @@ class PickPlaceExpert:
     def _decide(self, look: _Look) -> Mode:
         closed = self._is_closed(look)
         at_target = look.target_distance < 0.03 and look.hand[2] < look.release_z + 0.03
-        self._releasing = self._releasing and look.near and at_target
+        self._releasing = self._releasing and look.near(HELD_SLIP) and at_target
         if look.gap > 0.03 and at_target and (look.resting or self._releasing):
             return Mode.RISE
         if self._releasing:
             return Mode.OPEN
-        if look.near and closed and look.gap > 0.002:
+        if closed and look.gap > 0.002 and look.near(HELD_SLIP):
             self._releasing = self._may_release(look)
             return Mode.OPEN if self._releasing else Mode.CARRY
         free = self._retreat_steps == 0
         closing = 0.002 < look.gap < 0.07 or look.gap_change < -0.0005
-        holding = look.near and look.grasp_distance < 0.02 and closing
+        holding = look.near() and look.grasp_distance < 0.02 and closing
         arrived = look.grasp_distance < 0.009 and abs(look.to_grasp[2]) < 0.008
         return Mode.CLOSE if free and (holding or arrived) else Mode.APPROACH
 
@@ -198,14 +202,14 @@ class PickPlaceExpert:
         self._rest_steps = self._draw_rest()
         if self._retreat_steps > 0:
             self._retreat_steps -= 1
-            return _towards(look.grasp + [0.0, 0.0, 0.06], look.hand, 0.8)
+            return _towards(look.grasp + 0.06 * UP, look.hand, 0.8)
         height = float(np.clip((look.grasp_distance - 0.010) / 0.04, 0.0, 1.0))
         if abs(self._yaw_command(look)) > 0.12:
             height = 1.0
         if look.gap < max(0.06, self.grasp.width):
             height = max(height, 0.5)
         hover = LIFT if self.grasp.height < 0.1 else self.grasp.height + 0.03
-        translation = _towards(look.grasp + [0.0, 0.0, hover * height], look.hand, MAX_SPEED)
+        translation = _towards(look.grasp + hover * height * UP, look.hand, MAX_SPEED)
         if height < 0.3:
             translation[2] = np.clip(translation[2], -0.6, 0.6)
         self._notice_stuck(look, float(translation[2]))
@@ -255,7 +259,11 @@ class PickPlaceExpert:
 
     def _place_xy(self, look: _Look) -> FloatArray:
         target = self._env.position_of(self._target)[:2]
-        held = look.hand - (look.grasp - self.grasp.offset) if look.near else self.grasp.offset
+        held = (
+            look.hand - (look.grasp - self.grasp.offset)
+            if look.near(HELD_SLIP) and look.gap < 0.03
+            else self.grasp.offset
+        )
         return np.asarray(target + held[:2], dtype=np.float64)
 
 

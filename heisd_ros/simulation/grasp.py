@@ -90,7 +90,9 @@ def plan_grasp(env: LiberoEnvironment, name: str) -> Grasp:
     top, bottom = float(body[:, 2].max()), float(body[:, 2].min())
     grip_z = top - min(GRIP_DEPTH, (top - bottom) / 2)
     hand = env.end_effector().position
-    candidates = list(_rim_candidates(body, hand) if "bowl" in name else _top_candidates(body, grip_z))
+    candidates = list(
+        _rim_candidates(body, hand) if "bowl" in name else _top_candidates(body, grip_z)
+    )
     if not candidates:
         raise DataError(f"{name} is wider than the hand ({MAX_BODY_WIDTH} m) in every direction")
     obstacles = collision_points(env, lambda other: _is_obstacle(other, name))
@@ -111,7 +113,7 @@ def plan_grasp(env: LiberoEnvironment, name: str) -> Grasp:
 
 
 def _rim_candidates(body: FloatArray, hand: FloatArray) -> Iterator[_Candidate]:
-    """Fingers across the wall, at any angle around the rim; little yaw and a near side preferred."""
+    """Fingers across the wall anywhere on the rim; little yaw and a near side preferred."""
     rim = body[body[:, 2] > body[:, 2].max() - 0.012, :2]
     centre = (rim.max(axis=0) + rim.min(axis=0)) / 2
     radius = np.percentile(np.linalg.norm(rim - centre, axis=1), 90) - RIM_INSET

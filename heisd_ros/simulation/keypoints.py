@@ -25,6 +25,8 @@ _FINGERTIP_BODIES = ("gripper0_finger_joint1_tip", "gripper0_finger_joint2_tip")
 def keypoints(env: LiberoEnvironment) -> FloatArray:
     """Return the points (M, 3) in the order of `KEYPOINT_NAMES`, metres, world frame."""
     known = env.object_names
-    scene = [env.position_of(name) if name in known else np.full(3, np.nan) for name in SCENE_POINTS]
+    scene = [
+        env.position_of(name) if name in known else np.full(3, np.nan) for name in SCENE_POINTS
+    ]
     tips = [np.array(env.data.body(name).xpos) for name in _FINGERTIP_BODIES]
     return np.stack([*scene, env.end_effector().position, *tips])

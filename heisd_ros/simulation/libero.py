@@ -277,12 +277,9 @@ class LiberoEnvironment:
     def _sample_placements(self) -> None:
         from robosuite.utils.errors import RandomizationError
 
-        for attempt in range(_PLACEMENT_ATTEMPTS):
-            try:
+        for _ in range(_PLACEMENT_ATTEMPTS):
+            with contextlib.suppress(RandomizationError):
                 self._env.reset()
-            except RandomizationError:
-                logging.getLogger(__name__).debug("placement attempt %d failed", attempt)
-            else:
                 return
         raise DataError(f"no valid placement in {_PLACEMENT_ATTEMPTS} attempts; use another seed")
 
