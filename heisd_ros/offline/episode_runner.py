@@ -148,9 +148,9 @@ class PolicyShelf:
 
     def _config(self) -> HeisdConfig:
         config = self._plan.config
-        if self._plan.processes > 1:
-            return replace(config, model__threads=1)
-        return config
+        # One thread unless told otherwise: sums split over threads round differently, and an
+        # episode must not depend on how many run beside it.
+        return replace(config, model__threads=config.model.threads or 1)
 
 
 def demonstrated_actions(plan: Plan, task: int) -> FloatArray:

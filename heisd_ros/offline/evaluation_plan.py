@@ -24,7 +24,7 @@ REPLAY = "replay"
 RUN_FILE = "run.json"
 EPISODES = "episodes"
 
-FREE = ("decode.method", "model.threads", "simulation.task", "simulation.init")
+FREE = ("decode.method", "simulation.task", "simulation.init")
 """Configuration fields that may differ between the episodes of one folder."""
 
 
