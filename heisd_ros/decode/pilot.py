@@ -111,6 +111,7 @@ class Pilot:
         self._lock = threading.Lock()
         self._instruction = ""
         self._stopped = ""
+        self._standing: EndEffectorCommand | None = None
         self._failures = 0
         self.counts: Counter[str] = Counter()
         self.fatal = ""
@@ -130,13 +131,13 @@ class Pilot:
         with self._lock:
             if instruction != self._instruction:
                 self._instruction = instruction
-                self._hold.clear("new_instruction")
+                self._rest("new_instruction")
 
     def stop(self, reason: str = "stop_requested") -> None:
         """Send zero until `start`, whatever is decided meanwhile."""
         with self._lock:
             self._stopped = reason
-            self._hold.clear(reason)
+            self._rest(reason)
 
     def start(self) -> None:
         """Let decisions through again."""
@@ -146,11 +147,28 @@ class Pilot:
 
     def flush(self, reason: str) -> None:
         """End the held motion; the next decision moves again."""
-        self._hold.clear(reason)
+        with self._lock:
+            self._rest(reason)
 
     def held(self, stamp_ns: int) -> EndEffectorCommand:
         """Return what to send now: the last decision while it lives, else zero."""
         return self._hold.at(self._steady_ns(), stamp_ns=stamp_ns)
+
+    def released(self, decision: Decision, stamp_ns: int) -> EndEffectorCommand:
+        """Return what to send right after a decision: its command, unless motion has ended since.
+
+        Its age counts on the clock of the stamps. So simulation in lockstep, where that clock
+        stands still, gets every decision, however slow this process is.
+
+        Args:
+            decision: The newest one.
+            stamp_ns: Time on the clock of the stamps, nanoseconds.
+        """
+        with self._lock:
+            command = self._standing
+            if command is not decision.command or not self._is_alive(command, stamp_ns):
+                return self.held(stamp_ns)
+            return dataclasses.replace(command, stamp_ns=stamp_ns)
 
     def decide(self, observation: Observation) -> Decision:
         """Let the policy act and check the outcome; never raises because of the policy."""
@@ -164,7 +182,7 @@ class Pilot:
     def end_episode(self, success: bool) -> None:
         """Tell the policy how the episode ended; motion ends."""
         with self._lock:
-            self._hold.clear("episode_end")
+            self._rest("episode_end")
         self._policy.end_episode(success)
         self._debounce.reset(opening=self._debounce.opening)
 
@@ -195,12 +213,20 @@ class Pilot:
 
     def _release(self, verdict: GuardResult) -> EndEffectorCommand:
         if not verdict.passed:
-            self._hold.clear(verdict.reasons[0].value)
+            self._rest(verdict.reasons[0].value)
             return dataclasses.replace(verdict.command, gripper=self._debounce.opening)
         opening = self._debounce.update(verdict.command.gripper)
         command = dataclasses.replace(verdict.command, gripper=opening)
         self._hold.put(command, self._steady_ns())
+        self._standing = command
         return command
+
+    def _rest(self, reason: str) -> None:
+        self._standing = None
+        self._hold.clear(reason)
+
+    def _is_alive(self, command: EndEffectorCommand, now_ns: int) -> bool:
+        return 0 <= now_ns - command.stamp_ns <= self._config.lifetime_s * 1e9
 
     def _failed(self, observation: Observation, error: Exception) -> Decision:
         text = f"{type(error).__name__}: {error}"

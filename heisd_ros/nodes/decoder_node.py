@@ -43,7 +43,7 @@ from heisd_ros.nodes.parameters import read_config
 from heisd_ros.nodes.records import decision_to_report, episode_end_report, to_diagnostics
 from heisd_ros.nodes.runtime import EXIT_FATAL, run_node
 from heisd_ros.nodes.worker import LatestWorker
-from heisd_ros.types import Observation, VisualFeatures
+from heisd_ros.types import EndEffectorCommand, Observation, VisualFeatures
 
 CLOSE_TIMEOUT_S = 1.5
 """How long a decision that is being made may delay the end of the process."""
@@ -210,9 +210,8 @@ class DecoderNode(Node):
         with self._wire:
             if self._closed:
                 return
-            # What is held now, not decision.command: a stop or a new instruction may have come
-            # between the decision and this line.
-            stamp_ns = self._send_held()
+            stamp_ns = self._stamps.next_ns()
+            self._send(self.pilot.released(decision, stamp_ns))
             self._report.publish(decision_to_report(decision, stamp_ns, self._sequence))
             self._sequence += 1
         if self._on_decision is not None:
@@ -234,13 +233,11 @@ class DecoderNode(Node):
     def _publish_held(self) -> None:
         with self._wire:
             if not self._closed:
-                self._send_held()
+                self._send(self.pilot.held(self._stamps.next_ns()))
 
-    def _send_held(self) -> int:
-        command = self.pilot.held(self._stamps.next_ns())
+    def _send(self, command: EndEffectorCommand) -> None:
         self._twist.publish(convert.command_to_twist(command))
         self._gripper.publish(convert.command_to_gripper(command, self.config.command))
-        return command.stamp_ns
 
     def _publish_diagnostics(self) -> None:
         self._health.watch_clock(self.get_logger())

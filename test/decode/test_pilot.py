@@ -212,3 +212,34 @@ def test_encoding_elsewhere_counts_as_vision_and_in_the_total():
     assert decision.result.report.stage_ms == {"vision": 12.0, "total": 13.5}  # 1.5 by the fake
     failed = pilot_of(fail, time).decide(observation(time))
     assert with_vision_time(failed, 12.0) is failed
+
+
+def test_a_decision_is_released_however_slow_the_process_is_while_the_arms_time_stands_still():
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    decision = pilot.decide(observation(time))
+    time.steady += SECOND  # longer than a command lives
+    assert pilot.released(decision, time.now).linear[0] == pytest.approx(0.05)
+    time.now += SECOND
+    assert pilot.released(decision, time.now).linear[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "end", [Pilot.stop, lambda p: p.instruct("other"), lambda p: p.flush("clock_back")]
+)
+def test_a_decision_is_not_released_after_motion_has_been_ended(end):
+    time = Time()
+    pilot = pilot_of(constant(MOVE), time)
+    decision = pilot.decide(observation(time))
+    end(pilot)
+    released = pilot.released(decision, time.now)
+    assert released.linear[0] == 0.0
+    assert released.stamp_ns == time.now
+
+
+def test_an_older_decision_is_not_released_in_place_of_the_newest():
+    time = Time()
+    pilot = pilot_of(lambda o, n: result_of([0.01 * (n + 1), *MOVE[1:]]), time)
+    older = pilot.decide(observation(time))
+    pilot.decide(observation(time))
+    assert pilot.released(older, time.now).linear[0] == pytest.approx(0.1)
