@@ -6,6 +6,7 @@ suite allows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from heisd_ros.config import HeisdConfig, to_flat
 from heisd_ros.decode.methods import method_named
 from heisd_ros.errors import ConfigError
 from heisd_ros.offline.records import EpisodeKey
+from heisd_ros.share import weights_dir
 from heisd_ros.simulation.rollout import MAX_STEPS
 
 REPLAY = "replay"
@@ -24,8 +26,13 @@ REPLAY = "replay"
 RUN_FILE = "run.json"
 EPISODES = "episodes"
 
-FREE = ("decode.method", "simulation.task", "simulation.init")
-"""Configuration fields that may differ between the episodes of one folder."""
+SECTIONS = ("model", "perception", "trajectory", "retrieval", "draft", "verify")
+"""Configuration that an episode depends on, beside `FIELDS`."""
+
+FIELDS = ("simulation.image_size", "command.gripper_max_m")
+
+MARK_BYTES = 1 << 20
+"""Bytes hashed at either end of a file: enough to tell checkpoints apart, quick for large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +146,44 @@ def claim_folder(plan: Plan, facts: Mapping[str, Any]) -> None:
     if path.is_file():
         old = json.loads(path.read_text(encoding="utf-8"))
         _check_same(plan, settings, old["settings"])
-        settings["stores"] = {**old["settings"]["stores"], **settings["stores"]}
+        for part in ("stores", "marks"):
+            settings[part] = {**old["settings"][part], **settings[part]}
         runs = old["runs"]
     plan.out.mkdir(parents=True, exist_ok=True)
     content = {"settings": settings, "runs": [*runs, dict(facts)]}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def mark(folder: Path) -> str:
+    """Return a hash of a folder's files, to notice that it was replaced; not a checksum."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(folder)} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(MARK_BYTES))
+            file.seek(max(0, size - MARK_BYTES))
+            digest.update(file.read(MARK_BYTES))
+    return digest.hexdigest()[:16]
+
+
 def _settings(plan: Plan) -> dict[str, Any]:
     """Return what an episode depends on beside its key, as JSON gives it back."""
-    config = {name: value for name, value in to_flat(plan.config).items() if name not in FREE}
+    config = {
+        name: value
+        for name, value in to_flat(plan.config).items()
+        if name in FIELDS or name.partition(".")[0] in SECTIONS
+    }
+    folders = {"checkpoint": plan.config.model.checkpoint or str(weights_dir() / "small_vla")}
+    folders["store"] = plan.config.retrieval.store or str(weights_dir() / "store")
+    folders.update({f"store {label}": folder for label, folder in plan.stores.items()})
     settings = {
         "suite": plan.suite,
         "max_steps": plan.cap,
         "shadow": plan.shadow,
         "stores": dict(plan.stores),
         "config": config,
+        "marks": {name: mark(Path(path)) for name, path in folders.items() if Path(path).is_dir()},
     }
     plain: dict[str, Any] = json.loads(json.dumps(settings))
     return plain
@@ -162,7 +191,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
 
 def _check_same(plan: Plan, settings: Mapping[str, Any], old: Mapping[str, Any]) -> None:
     changed = [name for name in ("suite", "max_steps", "shadow") if settings[name] != old[name]]
-    for part in ("config", "stores"):
+    for part in ("config", "stores", "marks"):
         changed += [k for k, v in settings[part].items() if old[part].get(k, v) != v]
     if changed:
         raise ConfigError(

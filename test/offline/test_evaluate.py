@@ -188,6 +188,19 @@ def test_folder_with_other_settings_is_refused(tmp_path):
         claim_folder(dataclasses.replace(plan, config=other), {})
 
 
+def test_folder_of_another_checkpoint_is_refused(tmp_path):
+    checkpoint = tmp_path / "weights"
+    checkpoint.mkdir()
+    (checkpoint / "model.safetensors").write_bytes(b"one")
+    config = replace(HeisdConfig(), model__checkpoint=str(checkpoint))
+    plan = some_plan(tmp_path / "run", config=config)
+    claim_folder(plan, {})
+    claim_folder(plan, {})
+    (checkpoint / "model.safetensors").write_bytes(b"two")
+    with pytest.raises(ConfigError, match="checkpoint"):
+        claim_folder(plan, {})
+
+
 class OneFeature:
     def __init__(self):
         self.calls = 0
