@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,7 +164,7 @@ def load_episode(path: Path, *, images: bool = True, privileged: bool = True) ->
                 source=facts["source"],
                 privileged={name: file[name] for name in facts["privileged"]} if privileged else {},
             )
-    except (OSError, KeyError, ValueError, EOFError) as error:
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a saved episode ({error}); collect it again") from error
 
 

@@ -27,6 +27,8 @@ CLEARANCE = 0.06
 """Metres between the carried object's underside and the target's top on the way."""
 LOWERING = 0.055
 """Metres to go down from there before the fingers open."""
+EMPTY_GAP = 0.002
+"""Metres between fingers that closed on nothing."""
 HELD_SLIP = 0.03
 """Metres that a held object may turn or slip away from the planned grasp and still be held."""
 LIFT = 0.10
@@ -120,6 +122,7 @@ class PickPlaceExpert:
         self._retreat_steps = 0
         self._rest_steps = self._draw_rest()
         self._releasing = False
+        self._reopening = False
 
     def act(self) -> Advice:
         """Return the label of the present state; call once per control step."""
@@ -164,14 +167,21 @@ class PickPlaceExpert:
             return Mode.RISE
         if self._releasing:
             return Mode.OPEN
-        if closed and look.gap > 0.002 and look.near(HELD_SLIP):
+        if self._must_reopen(look):
+            return Mode.APPROACH
+        if closed and look.near(HELD_SLIP):
             self._releasing = self._may_release(look)
             return Mode.OPEN if self._releasing else Mode.CARRY
         free = self._retreat_steps == 0
-        closing = 0.002 < look.gap < 0.07 or look.gap_change < -0.0005
+        closing = look.gap < 0.07 or look.gap_change < -0.0005
         holding = look.near() and look.grasp_distance < 0.02 and closing
         arrived = look.grasp_distance < 0.009 and abs(look.to_grasp[2]) < 0.008
         return Mode.CLOSE if free and (holding or arrived) else Mode.APPROACH
+
+    def _must_reopen(self, look: _Look) -> bool:
+        # Fingers that met hold nothing. Half open they would look as if they held the rim.
+        self._reopening = look.gap < EMPTY_GAP or (self._reopening and look.gap < 0.06)
+        return self._reopening
 
     def _is_closed(self, look: _Look) -> bool:
         # One still step is not enough: opening and closing fingers stop for a moment in between.
