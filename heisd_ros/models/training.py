@@ -301,7 +301,11 @@ def evaluate(trainee: VlaTrainee, maker: BatchMaker, rows: IntArray) -> dict[str
     trainee.train()
     return {
         "validation_token": round(float(np.mean(losses)), 4),
-        "near": torch.stack(near).mean(dim=0).numpy().round(3).tolist(),
-        "goal_error_mm": (1000 * torch.stack(errors).mean(dim=0)).numpy().round(2).tolist(),
+        "near": _rounded(torch.stack(near).mean(dim=0), 3),
+        "goal_error_mm": _rounded(1000 * torch.stack(errors).mean(dim=0), 1),
         "pointer_hits": round(float(np.mean(hits)), 3),
     }
+
+
+def _rounded(values: Tensor, digits: int) -> list[float]:
+    return [round(float(value), digits) for value in values]

@@ -116,7 +116,7 @@ def load_training_set(folders: Sequence[Path]) -> TrainingSet:
         parts.append(_frames(episode, kinds, task=task, corrected=corrected, held_out=held_out))
     if not parts:
         raise DataError(
-            f"no usable episode below {', '.join(map(str, folders))}; make some with heisd collect"
+            f"no usable episode below {', '.join(map(str, folders))}; make some with heisd ingest"
         )
     _log.info("%d of %d episodes, %d tasks", len(parts), len(paths), len(instructions))
     joined = {
@@ -229,7 +229,7 @@ def _point_names(episode: Episode) -> list[str]:
     if "keypoints" not in episode.source or "projections" not in episode.privileged:
         raise DataError(
             "the episode has no keypoints and projections to learn from; "
-            "make demonstrations with heisd collect"
+            "make demonstrations with heisd ingest"
         )
     return [str(name) for name in json.loads(episode.source["keypoints"])]
 
