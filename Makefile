@@ -1,4 +1,4 @@
-# make setup [ROS_DISTRO=kilted] [VENV=.venv] [PYTHON=python3] | make test | make lint
+# make setup [ROS_DISTRO=kilted] [VENV=.venv] [PYTHON=python3] | make test | make lint | make demo
 ROS_DISTRO ?= jazzy
 VENV ?= .venv
 PYTHON ?= python3
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # Nodes of the tests talk on this machine only.
 ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 
-.PHONY: setup test lint
+.PHONY: setup test lint demo
 
 setup: $(BIN)/python
 ifeq ($(ROS_DISTRO),jazzy)
@@ -30,3 +30,7 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# From nothing: environment, package, then a simulated arm and the report of its run.
+demo: setup
+	$(BIN)/heisd demo $(DEMO)

@@ -47,7 +47,7 @@ vertical-align:top}
 thead th{font-size:.86rem;color:var(--quiet);font-weight:600}
 tbody th{font-weight:500}tr:last-child>*{border-bottom:0}
 td.number,th.number{text-align:right;white-space:nowrap}
-figure{margin:0}figure img{display:block;width:100%;height:auto}
+figure{margin:0}figure img{display:block;width:100%;max-width:620px;height:auto}
 figcaption{color:var(--quiet);font-size:.88rem;margin-top:.45rem;max-width:80ch}
 .strip{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(46%,160px),1fr));gap:.7rem}
 .strip img{border-radius:8px;background:#dfe4ea;margin-bottom:.3rem}

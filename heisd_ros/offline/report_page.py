@@ -111,7 +111,7 @@ def _what_was_done(records: Sequence[RunRecord]) -> str:
         )
     if len(records) == 1:
         where = f" ({place}{start})" if place else ""
-        return f"One run{where}, decoded with {method_name(first)}."
+        return f"One run{where}. Decoding: {method_name(first)}."
     names = " and ".join(method_name(record) for record in records)
     if same_start(records):
         return f"The same scene ({place}{start}), once with each method: {names}."
