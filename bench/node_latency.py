@@ -4,7 +4,7 @@
 
 Encoder and policy answer at once, so what is left is conversion, DDS, threads and guard. Prints
 one JSON object: milliseconds from before the first picture is published until the twist that was
-decided from it arrives in another thread.
+decided from it arrives. Camera and arm are one process, the graph is another.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from geometry_msgs.msg import PoseStamped, TwistStamped
@@ -33,6 +36,7 @@ from heisd_ros.nodes.conversions import (
 )
 from heisd_ros.nodes.heisd_node import ComposedGraph
 from heisd_ros.nodes.runtime import NodeThread, ros_context
+from heisd_ros.share import config_file
 from heisd_ros.types import (
     Action,
     DecodeResult,
@@ -111,21 +115,37 @@ class Robot(Node):
         return stamp_ns, start
 
 
-def measure(size: tuple[int, int], hz: float, steps: int) -> list[float]:
-    """Return milliseconds per decided picture."""
-    pause, model = threading.Event(), NoModel()
+def serve() -> None:
+    """Run the composed graph until standard input is closed."""
+    model = NoModel()
     with (
         ros_context([]) as context,
-        ComposedGraph(
-            HeisdConfig(), context, with_simulation=False, policy=model, encoder=model
-        ) as _,
+        ComposedGraph(HeisdConfig(), context, with_simulation=False, policy=model, encoder=model),
     ):
+        sys.stdin.read()
+
+
+@contextmanager
+def graph_in_a_process() -> Iterator[None]:
+    """Run the composed graph beside us, as on a robot: cameras and arm are other processes."""
+    process = subprocess.Popen([sys.executable, __file__, "--serve"], stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        process.wait(20)
+
+
+def measure(size: tuple[int, int], hz: float, steps: int) -> list[float]:
+    """Return milliseconds per decided picture."""
+    pause = threading.Event()
+    with graph_in_a_process(), ros_context([]) as context:
         robot = Robot(context, size)
         thread = NodeThread(robot)
         publishers = [*robot.cameras, robot.pose, robot.joints, robot.instruction]
         while not all(item.get_subscription_count() for item in publishers):
             pause.wait(0.01)
-        pause.wait(0.5)
+        pause.wait(1.0)
         robot.instruction.publish(String(data="go"))
         sent = []
         for _ in range(steps + WARM_UP):
@@ -143,7 +163,14 @@ def main() -> None:
     parser.add_argument("--size", default="224", help="side, or HEIGHTxWIDTH")
     parser.add_argument("--hz", type=float, default=20.0)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
+    # Pictures above 512 KiB do not fit the default shared memory of Fast DDS (Kilted, Jazzy names).
+    for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
+        os.environ.setdefault(name, str(config_file("fastdds_large_images.xml")))
     sides = [int(part) for part in options.size.split("x")]
     latencies = measure((sides[0], sides[-1]), options.hz, options.steps)
     p50, p95, p99 = np.percentile(latencies, [50, 95, 99])
