@@ -24,7 +24,7 @@ from heisd_ros.models.frame_encoder import FrameEncoder
 from heisd_ros.models.network import OpenVlaNetwork
 from heisd_ros.models.prompt import PromptEncoder
 from heisd_ros.models.self_check import check_image_is_used
-from heisd_ros.models.tree_decoder import TreeDecoder
+from heisd_ros.models.tree_decoder import PrefixFeatures, TreeDecoder
 from heisd_ros.protocols import ModelInfo
 from heisd_ros.types import (
     Float32Array,
@@ -153,6 +153,11 @@ class OpenVlaTarget:
         return self.network.language_model.norm.weight.dtype
 
     @property
+    def max_prefix(self) -> int:
+        """Most rows in front of an action: the longest prompt, the patches and the state."""
+        return self._decoder.max_prefix
+
+    @property
     def committed(self) -> int:
         """Rows of the K/V cache that are committed: the prefix and the accepted tokens."""
         return self._decoder.committed
@@ -229,6 +234,17 @@ class OpenVlaTarget:
         ids = torch.as_tensor(np.asarray(prompt, dtype=np.int64), device=self.device)
         prefix = self.network.prefix(ids[None], self._patches(patches)[None], self._state(state))
         return self._decoder.start(prefix, draft)
+
+    def prefix_features(self) -> PrefixFeatures:
+        """Return input and output of the language model in front of the action of this step.
+
+        Raises:
+            ModelError: If no step has begun.
+        """
+        features = self._decoder.prefix_features
+        if features is None:
+            raise ModelError("prefix_features() needs a step that has begun; call start() first")
+        return features
 
     @torch.inference_mode()
     def verify(self, draft: TokenTree) -> Verification:

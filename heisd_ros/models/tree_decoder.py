@@ -44,6 +44,19 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixFeatures:
+    """What went into the language model in front of an action, and what came out.
+
+    Attributes:
+        embeds: (P, d), embeddings of prompt, patches and state.
+        hidden: (P, d), the final norm's output, input of the lm_head.
+    """
+
+    embeds: Tensor
+    hidden: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class _Pending:
     """The tree of the last forward: its parents, and the answers after the prefix and its nodes."""
 
@@ -55,7 +68,8 @@ class TreeDecoder:
     """A Llama with the K/V cache of one step.
 
     Committed are the prefix and the accepted tokens. An exception in a forward leaves what was
-    committed as it was, and `start` always begins afresh.
+    committed as it was, and `start` always begins afresh. `prefix_features` is what a drafter reads
+    of the last prefill; None before it.
     """
 
     def __init__(
@@ -72,6 +86,7 @@ class TreeDecoder:
         self._prefix = 0
         self._known: _Answer | None = None
         self._pending: _Pending | None = None
+        self.prefix_features: PrefixFeatures | None = None
 
     @property
     def committed(self) -> int:
@@ -137,7 +152,7 @@ class TreeDecoder:
     def reset(self) -> None:
         """Forget the step."""
         self._cache.reset()
-        self._known = self._pending = None
+        self._known = self._pending = self.prefix_features = None
 
     def _forward(self, prefix: Tensor | None, draft: TokenTree | None) -> _Answer:
         """Answer for the prefix's last row, if there is a prefix, and for every node."""
@@ -158,7 +173,10 @@ class TreeDecoder:
         rows = tree_rows(committed, fresh, draft, width).to(device)
         embeds = torch.cat(parts, dim=1)
         hidden = self._run(embeds, rows, self._cache.view(width))
-        return self._answer(hidden[0, max(fresh - 1, 0) :])
+        answer = self._answer(hidden[0, max(fresh - 1, 0) :])
+        if prefix is not None:
+            self.prefix_features = PrefixFeatures(prefix[0], hidden[0, :fresh])
+        return answer
 
     def _answer(self, hidden: Tensor) -> _Answer:
         # Over the whole vocabulary, as in the reference: a checkpoint that prefers a word over
