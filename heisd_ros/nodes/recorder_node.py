@@ -127,7 +127,7 @@ class RecorderNode(Node):
         shares = ", ".join(f"{kind} {count}" for kind, count in self._decisions.most_common())
         self.get_logger().info(
             f"progress: decision {total}, now {'skipped' if last.skipped else last.kind}, "
-            f"F {last.fused:.2f}, {last.forwards} forwards; so far {shares}"
+            f"F {last.fused:.2f}, forward passes {last.forwards}; so far {shares}"
         )
 
 

@@ -36,15 +36,15 @@ MODES: dict[str, Look] = {
 }
 
 STAGES: dict[str, str] = {
-    "vision": "#3B4B66",
-    "embedding": "#5E7699",
-    "retrieval": "#0072B2",
-    "draft": "#56B4E9",
-    "prefill": "#E69F00",
-    "decode": "#D55E00",
-    "other": "#C9CDD3",
+    "vision": "#2F3E58",
+    "embedding": "#51688F",
+    "retrieval": "#8DA3C7",
+    "draft": "#F0E442",
+    "prefill": "#7A5CA8",
+    "decode": "#C4B5DD",
+    "other": "#E1E4E8",
 }
-"""Colour per timed stage; a stage that is not listed takes the last one."""
+"""Colour per timed stage, none that means a mode; a stage not listed takes the last one."""
 
 INK = "#1C2430"
 QUIET = "#667080"

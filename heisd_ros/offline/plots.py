@@ -52,7 +52,7 @@ def path_plot(record: RunRecord, limits: FloatArray | None = None) -> bytes:
     if limits is None:
         return _note("No end-effector pose was recorded.")
     views = ((0, 1, "From above", "x [m]", "y [m]"), (0, 2, "From the side", "x [m]", "z [m]"))
-    with _figure(3.35) as figure:
+    with _figure(3.5, layout="compressed") as figure:
         axes = figure.subplots(1, 2)
         for axis, (right, up, title, right_label, up_label) in zip(axes, views, strict=True):
             _draw_path(axis, record.rows, right, up)
@@ -154,7 +154,7 @@ def _draw_path(axis: Any, rows: Sequence[StepRow], right: int, up: int) -> None:
         face = "white" if opens else INK
         axis.plot(*points[step, [right, up]], shapes[opens], color=INK, mfc=face, ms=8.5, zorder=4)
     axis.plot(*points[0, [right, up]], "o", color=INK, mfc="white", ms=8, mew=1.8, zorder=5)
-    axis.plot(*points[-1, [right, up]], "s", color=INK, ms=7, zorder=5)
+    axis.plot(*points[-1, [right, up]], "s", color=INK, mfc="none", ms=12, mew=1.6, zorder=5)
 
 
 def _draw_metric(axis: Any, steps: FloatArray, rows: Sequence[StepRow]) -> None:  # noqa: ANN401
@@ -232,7 +232,7 @@ def _mark_handles(rows: Sequence[StepRow]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     states = {opens for _, opens in gripper_changes(rows)}
-    marks = [("o", "white", "start"), ("s", INK, "end")]
+    marks = [("o", "white", "start"), ("s", "none", "end")]
     marks += [("v", INK, "gripper closes")] if False in states else []
     marks += [("^", "white", "gripper opens")] if True in states else []
     return [
@@ -260,7 +260,7 @@ def _png(figure: Any) -> bytes:  # noqa: ANN401
 
 
 @contextmanager
-def _figure(height: float) -> Iterator[Any]:
+def _figure(height: float, layout: str = "constrained") -> Iterator[Any]:
     """Yield an empty figure of this height in inches; no window, no global state."""
     try:
         import matplotlib as mpl
@@ -270,4 +270,4 @@ def _figure(height: float) -> Iterator[Any]:
             "matplotlib draws the report: pip install 'heisd_ros[report]'"
         ) from error
     with mpl.rc_context(STYLE):
-        yield Figure(figsize=(WIDTH, height), layout="constrained")
+        yield Figure(figsize=(WIDTH, height), layout=layout)

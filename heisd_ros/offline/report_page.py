@@ -21,9 +21,9 @@ REPLAY = "replay"
 """How the source of a replayed run begins."""
 TIME_NOTE = (
     "Wall times were taken on the machine named at the end of this page. On a CPU with a small "
-    "model one forward pass costs little, so they are not the paper's times, which were taken "
-    "with a 7-billion-parameter model on a GPU. Forward passes and accept length do not depend "
-    "on the machine."
+    "model one forward pass costs little, and other work on the machine shows in them, so they "
+    "are not the paper's times, which were taken with a 7-billion-parameter model on a GPU. "
+    "Forward passes and accept length do not depend on the machine."
 )
 
 
@@ -96,8 +96,21 @@ def _headline(records: Sequence[RunRecord]) -> str:
     return (
         '<header><div class="kicker">HeiSD for ROS 2, report of a run</div>'
         f"<h1>&ldquo;{text(records[0].instruction)}&rdquo;</h1>"
-        f'<p class="lead">{text(_what_was_done(records))}</p><p>{verdicts}</p></header>'
+        f'<p class="lead">{text(_what_was_done(records))}</p><p>{verdicts}</p>'
+        f'<p class="lead">{text(" ".join(map(_in_words, records)))}</p></header>'
     )
+
+
+def _in_words(record: RunRecord) -> str:
+    """Return what one run came to, as a sentence."""
+    name, figures = method_name(record), summarise(record.reports())
+    if record.crash or not record.rows:
+        return f"{name} ended in an error."
+    ends = {"success": "solved the task", "failure": "did not solve the task"}
+    result = ends.get(record.outcome, "was not judged")
+    length = f"{record.steps} steps" if record.steps else f"{len(record.rows)} decisions"
+    per_decision = f"{number(figures.forwards_per_step)} forward passes per decision"
+    return f"{name} {result} in {length} with {per_decision}."
 
 
 def _what_was_done(records: Sequence[RunRecord]) -> str:

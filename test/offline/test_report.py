@@ -45,7 +45,7 @@ def test_the_page_shows_task_outcome_and_comparison(page):
     text = Reader(page).text
     assert "pick up the black bowl and place it on the plate" in text
     assert "libero_spatial task 0, initial state 3" in text
-    assert "HeiSD success Autoregressive success" in text
+    assert "HeiSD success Autoregressive success HeiSD solved the task in 60 steps" in text
     # 60 steps: 27 of skipped kinds and modes give 137 forwards, against 7 in each AR step.
     forwards = sum(row.forwards for row in some_run("heisd", steps=60).rows) / 60
     assert f"{forwards:.2f} {7 / forwards:.1f} times fewer than autoregressive" in text
