@@ -36,6 +36,7 @@ START_S = 240.0
 """Loading the model twice on a busy two-core machine has taken most of a minute."""
 STEP_S = 30.0
 """Longest wall time of one control step before the run is given up."""
+EXIT_INTERRUPTED = 130
 READY = "ready: perception"
 PROGRESS = re.compile(r"progress: (.*)")
 BOTH = ("heisd", "ar")
@@ -60,12 +61,16 @@ def main(argv: list[str]) -> int:
         f"{config.simulation.init}; one process per node, DDS domain {options.domain_id}"
     )
     records = []
-    for method in methods:
-        chosen = make_config({**to_flat(config), "decode.method": method})
-        record = play(chosen, out / method, domain_id=options.domain_id, command=command)
-        save_record(record, out / method)
-        _say(outcome_line(record))
-        records.append(record)
+    try:
+        for method in methods:
+            chosen = make_config({**to_flat(config), "decode.method": method})
+            record = play(chosen, out / method, domain_id=options.domain_id, command=command)
+            save_record(record, out / method)
+            _say(outcome_line(record))
+            records.append(record)
+    except KeyboardInterrupt:
+        _say("interrupted; all processes were stopped")
+        return EXIT_INTERRUPTED
     page = write_report(records, out / "report.html")
     _say(f"report: {page.resolve()}")
     return 0 if all(not record.crash for record in records) else 1

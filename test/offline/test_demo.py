@@ -69,6 +69,16 @@ def test_a_folder_with_content_is_not_used(tmp_path, monkeypatch):
         demo.main(["--out", str(tmp_path)])
 
 
+def test_ctrl_c_ends_the_demo_without_a_traceback(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "check_all", lambda *_: None)
+    monkeypatch.setattr(demo, "play", interrupted)
+    assert demo.main(["--out", str(tmp_path / "run")]) == 130
+    assert "interrupted" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("module", "line"),
     [
