@@ -25,7 +25,8 @@ from heisd_ros.offline.bag import run_record_from_bag
 from heisd_ros.offline.command_line import name_and_value
 from heisd_ros.offline.demo_checks import check_all
 from heisd_ros.offline.fleet import Fleet
-from heisd_ros.offline.report_page import method_name, write_report
+from heisd_ros.offline.report_page import write_report
+from heisd_ros.offline.report_sections import method_name
 from heisd_ros.offline.run_facts import machine, versions
 from heisd_ros.offline.run_record import RunRecord, save_record
 from heisd_ros.share import config_file, share_dir

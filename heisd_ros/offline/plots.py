@@ -260,7 +260,7 @@ def _png(figure: Any) -> bytes:  # noqa: ANN401
 
 
 @contextmanager
-def _figure(height: float, layout: str = "constrained") -> Iterator[Any]:
+def _figure(height: float, layout: Any = "constrained") -> Iterator[Any]:  # noqa: ANN401
     """Yield an empty figure of this height in inches; no window, no global state."""
     try:
         import matplotlib as mpl

@@ -35,7 +35,8 @@ from heisd_ros.offline.bag import (
 )
 from heisd_ros.offline.command_line import name_and_value
 from heisd_ros.offline.moments import key_moments
-from heisd_ros.offline.report_page import REPLAY, write_report
+from heisd_ros.offline.report_page import write_report
+from heisd_ros.offline.report_sections import REPLAY
 from heisd_ros.offline.run_facts import machine, versions
 from heisd_ros.offline.run_record import NAN, KeyFrame, RunRecord, StepRow, save_record
 from heisd_ros.trajectory.metric import TrajectoryMeter
@@ -203,11 +204,8 @@ def _rows(steps: Sequence[Replayed], config: HeisdConfig) -> tuple[StepRow, ...]
 
 def step_row(step: Replayed, *, start_ns: int, threshold: float) -> StepRow:
     """Return a decision that was not sent to any arm as the row of a run record."""
-    state, report, action = (
-        step.observation.proprioception,
-        step.result.report,
-        step.result.action,
-    )
+    state, report = step.observation.proprioception, step.result.report
+    action = step.result.action
     return StepRow(
         stamp_s=(step.observation.stamp_ns - start_ns) * 1e-9,
         position=(NAN, NAN, NAN) if state is None else tuple(map(float, state.position)),

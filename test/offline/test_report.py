@@ -11,7 +11,8 @@ from offline.synthetic_run import some_run
 
 from heisd_ros.errors import DataError
 from heisd_ros.offline import plots, report
-from heisd_ros.offline.report_page import accept_length_definition, report_html, write_report
+from heisd_ros.offline.report_page import report_html, write_report
+from heisd_ros.offline.report_sections import accept_length_definition
 from heisd_ros.offline.run_record import save_record
 
 
