@@ -7,12 +7,7 @@ table). The robot's base stands in it without rotation, so a twist is the same i
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from heisd_ros.command.command import to_action_values
-from heisd_ros.errors import DataError, MissingDependencyError
+from heisd_ros.errors import DataError
 from heisd_ros.protocols import EnvironmentStep
 from heisd_ros.simulation.cameras import SceneRenderer
+from heisd_ros.simulation.scene import load_scene, seeded_numpy
 from heisd_ros.types import (
     ACTION_DIM,
     EndEffectorCommand,
@@ -45,7 +41,6 @@ CAMERAS = {"third_person": "agentview", "wrist": "robot0_eye_in_hand"}
 FRAME_ID = "world"
 STAY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 """No motion, gripper open."""
-_INSTALL = "LIBERO is needed for the simulation: pip install 'heisd_ros[sim]'"
 _PLACEMENT_ATTEMPTS = 20
 
 
@@ -98,7 +93,7 @@ class LiberoEnvironment:
             MissingDependencyError: If LIBERO is not installed.
             DataError: If the suite or the task does not exist.
         """
-        scene = _load_scene(suite, task)
+        scene = load_scene(suite, task)
         self._env = scene.env
         self._inits = scene.initial_states
         self._instruction = scene.instruction
@@ -269,7 +264,7 @@ class LiberoEnvironment:
         # without this the bowl on the stove lands behind the table.
         self.model.body_pos[self._fixture_bodies] = 0.0
         self.model.body_quat[self._fixture_bodies] = (1.0, 0.0, 0.0, 0.0)
-        with _seeded_numpy(seed):
+        with seeded_numpy(seed):
             self._sample_placements()
         gripper = self._env.robots[0].gripper
         gripper.current_action = np.zeros_like(gripper.current_action)
@@ -306,58 +301,3 @@ def to_controller_action(values: ArrayLike) -> FloatArray:
         raise DataError(f"an action must be {ACTION_DIM} finite values, got {action!r}")
     gripper = -1.0 if action[6] > 0.5 else 1.0
     return np.append(np.clip(action[:6], -1.0, 1.0), gripper)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    env: Any
-    initial_states: FloatArray
-    instruction: str
-
-
-def _load_scene(suite_name: str, task_index: int) -> _Scene:
-    os.environ.setdefault("MUJOCO_GL", "egl")  # headless; must be set before the first import
-    with _silence():
-        try:
-            from libero.libero import benchmark, get_libero_path
-            from libero.libero.envs.env_wrapper import ControlEnv
-        except ImportError as error:
-            raise MissingDependencyError(_INSTALL) from error
-        suites = benchmark.get_benchmark_dict()
-        if suite_name not in suites:
-            raise DataError(f"unknown suite {suite_name!r}; known: {', '.join(sorted(suites))}")
-        suite = suites[suite_name](task_order_index=0)
-        if not 0 <= task_index < suite.n_tasks:
-            raise DataError(f"{suite_name} has tasks 0..{suite.n_tasks - 1}, got {task_index}")
-        task = suite.get_task(task_index)
-        bddl_file = Path(get_libero_path("bddl_files")) / task.problem_folder / task.bddl_file
-        wrapper = ControlEnv(
-            bddl_file_name=str(bddl_file),
-            has_renderer=False,
-            has_offscreen_renderer=False,  # SceneRenderer has its own buffer
-            use_camera_obs=False,
-            hard_reset=False,
-            ignore_done=True,
-        )
-        initial_states = np.asarray(suite.get_task_init_states(task_index))
-    # The wrapper's reset() swallows every exception, KeyboardInterrupt included.
-    return _Scene(wrapper.env, initial_states, str(task.language))
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep robosuite's and LIBERO's import chatter off the terminal."""
-    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
-@contextlib.contextmanager
-def _seeded_numpy(seed: int) -> Iterator[None]:
-    """Seed numpy's global generator, which robosuite's samplers draw from, and put it back."""
-    before = np.random.get_state()  # noqa: NPY002
-    np.random.seed(seed)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        np.random.set_state(before)  # noqa: NPY002
