@@ -26,6 +26,10 @@ CORRECTION_WEIGHT = 2.5
 AT_REST_WEIGHT = 2.0
 """How much oftener a closed gripper at rest is drawn: few frames decide whether it ever lifts."""
 
+REACH = 0.9
+"""Metres from hand to object at the start of an episode; what is farther has fallen off the table,
+and a teacher who chases it teaches nothing."""
+
 MOST_BALANCE = 2.0
 """Largest factor on the frames of a task that has few: a handful must not fill the batches."""
 
@@ -95,7 +99,8 @@ class TrainingSet:
 def load_training_set(folders: Sequence[Path]) -> TrainingSet:
     """Read all episodes below some folders.
 
-    Failed demonstrations are left out; failed DAgger episodes stay, their labels are right.
+    Failed demonstrations are left out; failed DAgger episodes stay, their labels are right, unless
+    the object was out of reach from the start.
 
     Raises:
         DataError: If there is no usable episode, or one lacks the auxiliary targets.
@@ -107,7 +112,7 @@ def load_training_set(folders: Sequence[Path]) -> TrainingSet:
     for path in paths:
         episode = load_episode(path)
         corrected = int(episode.source.get("takeover", "0")) > 0
-        if not (episode.success or corrected):
+        if not _usable(episode, corrected=corrected):
             continue
         kinds = kinds or _kinds(_point_names(episode))
         task = instructions.setdefault(episode.instruction, len(instructions))
@@ -223,6 +228,13 @@ def draw(
         goal_pixels=frames.goal_pixels[rows] + moved[:, :, None],
         kind_pixels=frames.kind_pixels[rows] + moved[:, :, None, None],
     )
+
+
+def _usable(episode: Episode, *, corrected: bool) -> bool:
+    if not corrected or "grasp_point" not in episode.privileged:
+        return episode.success
+    to_grasp = episode.privileged["grasp_point"][0] - episode.state[0, :3]
+    return bool(np.linalg.norm(to_grasp) < REACH)
 
 
 def _point_names(episode: Episode) -> list[str]:

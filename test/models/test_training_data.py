@@ -75,6 +75,12 @@ def test_failed_demonstrations_are_left_out_but_failed_corrections_are_used(tmp_
     assert data.frames.weight[4] == CORRECTION_WEIGHT * moving
 
 
+def test_an_object_that_fell_off_the_table_is_not_chased(tmp_path):
+    fallen = episode(6, success=False, takeover=30)
+    fallen.privileged["grasp_point"][:] = (1.5, 0.0, -0.9)
+    assert len(save_all(tmp_path, episode(3), fallen).frames) == 3
+
+
 def test_every_twelfth_demonstration_is_held_out(tmp_path):
     data = save_all(tmp_path, episode(3, number=10), episode(4, number=11), episode(5, number=12))
     assert data.validation_rows.tolist() == [3, 4, 5, 6]
