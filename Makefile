@@ -9,20 +9,25 @@ BIN := $(VENV)/bin
 # Nodes of the tests talk on this machine only.
 ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 
+SOURCES := $(shell find heisd_ros msg launch config weights -type f ! -name '*.pyc' 2>/dev/null)
+INSTALLED := $(VENV)/.installed-$(ROS_DISTRO)
+
 .PHONY: setup test lint demo
 
-setup: $(BIN)/python
+setup: $(INSTALLED)
+
+# Again whenever a source changes: the console scripts run the installed copy.
+$(INSTALLED): $(SOURCES) CMakeLists.txt package.xml setup.py pyproject.toml requirements-ros-$(ROS_DISTRO).txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifeq ($(ROS_DISTRO),jazzy)
 	$(BIN)/pip install '.[jazzy,$(EXTRAS)]' $(TORCH)
 else
 	$(BIN)/pip install -r requirements-ros-$(ROS_DISTRO).txt
 	$(BIN)/pip install --no-build-isolation '.[$(EXTRAS)]' $(TORCH)
 endif
+	touch $@
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-
-test:
+test: setup
 	$(ROS_ENV) $(BIN)/python -m pytest
 
 lint:

@@ -80,7 +80,7 @@ class PerceptionConfig:
         "mean",
         "Pooling of the DINO patches in the retrieval embedding [-].",
         choices=("mean", "last_patch"),
-        source="algorithms.md 1.3; last_patch: the published code",
+        source="our decision; last_patch: the published code",
     )
 
 
@@ -254,7 +254,7 @@ class SimulationConfig:
     factor: float = option(
         1.0, "Simulated seconds per second in realtime [-].", low=0.01, high=100.0
     )
-    image_size: int = option(128, "Side of the rendered pictures [px].", low=32, high=1024)
+    image_size: int = option(96, "Side of the pictures [px]; what the model was trained on.", low=32, high=1024)
     max_steps: int = option(
         220, "Control steps before the episode counts as failed [steps].", low=1, high=10000
     )

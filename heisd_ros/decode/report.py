@@ -5,7 +5,7 @@ accepted draft tokens plus the target's own next token. It is 1 when nothing was
 the whole action came out of one forward. A forward without a draft (one token per forward) is not
 counted, neither are skipped steps, which have no verification: their share stands beside it. A step
 without any draft has accept length 1. The published code counts otherwise (7 for an unverified
-step, which inflates its mean): see algorithms.md 1.7.
+step, which inflates its mean).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an action is finished after the first forward (algorithms.md section 2, AR and Jacobi)."""
+"""How an action is finished after the first forward by AR or by Jacobi iterations."""
 
 from __future__ import annotations
 

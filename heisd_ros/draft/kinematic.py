@@ -1,4 +1,4 @@
-"""Drafts from the motion itself: hold the last action, or filter it (KERV; algorithms.md 2)."""
+"""Drafts from the motion itself: hold the last action, or filter it (KERV)."""
 
 from __future__ import annotations
 

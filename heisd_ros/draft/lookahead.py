@@ -1,4 +1,4 @@
-"""Look-ahead drafts: what the accepted neighbour did next (algorithms.md 4.3 b).
+"""Look-ahead drafts: what the accepted neighbour did next (our own extension).
 
 A demonstration that was right at step t is likely to be right at t+1, t+2, t+3. Its following
 actions come with the search result, so these drafts cost no query. They never cross an episode end:

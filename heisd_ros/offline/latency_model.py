@@ -1,4 +1,4 @@
-"""Step time of every decoding method from the latencies of one device (algorithms.md section 5).
+"""Step time of every decoding method from the latencies of one device.
 
 A small model on a CPU says how many forwards a method saves, not how many milliseconds it saves
 on the machine that will serve a 7B model. This module joins the two: counts measured in closed

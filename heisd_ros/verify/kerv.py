@@ -1,4 +1,4 @@
-"""KERV: thresholds that follow the motion, and filling in what was rejected (algorithms.md 2).
+"""KERV: thresholds that follow the motion, and filling in what was rejected.
 
 | part               | source                                                                  |
 |--------------------|-------------------------------------------------------------------------|

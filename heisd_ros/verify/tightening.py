@@ -1,4 +1,4 @@
-"""Near-contact budgets: relax less where a wrong step cannot be repaired (algorithms.md 4.5).
+"""Near-contact budgets: relax less where a wrong step cannot be repaired (our own).
 
 lambda = clip(l_min + (1 - l_min) min(1, F / F_ref), l_min, 1), times g near a contact. Not in the
 paper: HeiSD spends the same budgets in free motion and at the grasp. Tightening costs no time of

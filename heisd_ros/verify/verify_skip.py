@@ -1,4 +1,4 @@
-"""Adaptive verify-skip, online (HeiSD Algorithm 1; algorithms.md 1.7).
+"""Adaptive verify-skip, online (HeiSD Algorithm 1).
 
 The features the paper compares are inputs of the target's lm_head, which a skipped step does not
 have. A real skip can only use what is known without the target: the distance to the last verified

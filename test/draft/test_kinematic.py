@@ -19,7 +19,7 @@ def history(*tokens, gripper=31744):
 
 
 def test_published_filter_holds_the_last_token():
-    # algorithms.md section 2: the steady gain is 0.9990, so 31800, 02, ... 08 predicts 31807.998.
+    # The steady gain is 0.9990, so 31800, 02, ... 08 predicts 31807.998.
     predicted = KalmanFilter("random_walk").predict(history(31800, 31802, 31804, 31806, 31808))
     assert predicted[0] == pytest.approx(31807.998, abs=1e-3)
 

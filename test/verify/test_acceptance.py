@@ -200,7 +200,7 @@ def test_zero_tolerance_is_exact(seed):
 
 
 def test_share_of_small_triples_within_the_sum():
-    # algorithms.md 1.6: of the 31^3 signed triples with max <= 15, 24,351 also have sum <= 30.
+    # Of the 31^3 signed triples with max <= 15, 24,351 also have sum <= 30.
     bias = np.abs(np.arange(-15, 16))
     sums = bias[:, None, None] + bias[None, :, None] + bias[None, None, :]
     assert int((sums <= 30).sum()) == 24351
