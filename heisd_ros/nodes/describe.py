@@ -36,8 +36,8 @@ def interface_page(root: Path) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [f"| {e.node} | {e.direction} | `{e.name}` | {e.kind} | {e.help} |" for e in ENDPOINTS]
-    lines += ["", "`heisd_node` is all of them in one process; `recorder_node` writes all topics to a"]
-    lines += ["bag.", "", "## Messages", ""]
+    lines += ["", "`heisd_node` is all of them in one process; `recorder_node` records all topics."]
+    lines += ["", "## Messages", ""]
     for path in sorted((root / "msg").glob("*.msg")):
         lines += [f"### heisd_ros/msg/{path.stem}", "", "```", path.read_text().rstrip(), "```", ""]
     return "\n".join([*lines, "## Parameters", "", *_parameter_rows(), ""])
