@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 
 from heisd_ros.models.auxiliary import AuxiliaryHeads  # noqa: E402
 from heisd_ros.models.small_vla import SmallVlaShape  # noqa: E402
-from heisd_ros.models.training import FlatWeights, TrainingOptions, token_loss  # noqa: E402
+from heisd_ros.models.token_loss import token_loss  # noqa: E402
+from heisd_ros.models.training import FlatWeights, TrainingOptions  # noqa: E402
 from heisd_ros.models.training_data import (  # noqa: E402
     NO_AUGMENTATION,
     Augmentation,
