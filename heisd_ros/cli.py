@@ -15,6 +15,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "inspect-db": ("inspect_db", "look into a demonstration store"),
     "copy-db": ("copy_db", "copy a store to a Qdrant server and back"),
     "train-vla": ("train_vla", "train the small VLA"),
+    "train-drafter": ("train_drafter", "train the drafter of a checkpoint"),
     "calibrate": ("calibrate", "measure the ranges and the threshold of F"),
     "evaluate": ("evaluate", "compare methods on the same initial states"),
     "profile": ("profile", "measure this machine's device profile"),

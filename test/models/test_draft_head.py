@@ -13,7 +13,8 @@ from heisd_ros.decode.selector import FixedSelector
 from heisd_ros.draft.drafter import DrafterDraftSource, DraftHead
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import ModelError
-from heisd_ros.models.draft_head import DraftBlock, EagleDraftHead
+from heisd_ros.models.draft_block import DraftBlock
+from heisd_ros.models.draft_head import EagleDraftHead
 from heisd_ros.models.llama import LlamaConfigView
 from heisd_ros.models.openvla import OpenVlaTarget
 from heisd_ros.models.tiny import make_tiny_checkpoint
@@ -229,7 +230,7 @@ def test_a_head_of_openvla_7b_has_235_9_million_weights():
 
 
 def test_saved_head_is_loaded_as_it_was(tmp_path, target, head, started):
-    head.block.save(tmp_path, fingerprint=target.info.fingerprint)
+    head.block.save(tmp_path, fingerprint=target.info.fingerprint, dtype=torch.float32)
     again = EagleDraftHead.from_pretrained(tmp_path, target)
     results = []
     for each in (head, again):
