@@ -35,7 +35,8 @@ def write_plots(results: Results, folder: Path) -> list[Path]:
     if decoded:
         paths.append(folder / "cost.png")
         with _figure(0.9 + 0.34 * len(decoded)) as figure:
-            _draw_cost(figure.subplots(1, 2, sharey=True), decoded, results.profile)
+            _draw_cost(figure.subplots(1, 2, sharey=True), decoded)
+            figure.suptitle(f"projected: {results.profile}", fontsize=8)
             figure.savefig(paths[1], dpi=DPI, metadata={"Software": None})
     return paths
 
@@ -53,15 +54,14 @@ def _draw_success(axis: Any, rows: Sequence[Row]) -> None:  # noqa: ANN401
     axis.grid(visible=False, axis="y")
 
 
-def _draw_cost(axes: Sequence[Any], rows: Sequence[Row], profile: str) -> None:
+def _draw_cost(axes: Sequence[Any], rows: Sequence[Row]) -> None:
     places = np.arange(len(rows))[::-1]
     forwards, time = axes
     forwards.barh(places, [row.forwards for row in rows], color=GREY, height=0.62, linewidth=0)
-    forwards.set(xlabel="forwards per step (measured)")
+    forwards.set(xlabel="forwards / step")
     forwards.set_yticks(places, [row.method for row in rows])
     time.barh(places, [row.projected_ms for row in rows], color=ORANGE, height=0.62, linewidth=0)
-    time.set(xlabel="projected ms per step")
-    time.set_title(profile, fontsize=7.5)
+    time.set(xlabel="ms / step, projected")
     for axis in axes:
         axis.grid(visible=False, axis="y")
 
