@@ -42,7 +42,10 @@ class BuildInterfaces(build_py):
         super().run()
         temp = Path(self.get_finalized_command("build").build_temp).resolve()
         stage = temp / "stage"
-        shutil.rmtree(stage, ignore_errors=True)
+        # Always afresh: CMake's cache holds paths into pip's build environment, which is gone
+        # by the next installation from the same checkout.
+        for folder in (stage, temp / "cmake"):
+            shutil.rmtree(folder, ignore_errors=True)
         run_cmake(temp / "cmake", stage)
         add_generated_modules(stage / "python" / PACKAGE, Path(self.build_lib) / PACKAGE)
         self.distribution.data_files = data_files(stage)
