@@ -254,7 +254,9 @@ class SimulationConfig:
     factor: float = option(
         1.0, "Simulated seconds per second in realtime [-].", low=0.01, high=100.0
     )
-    image_size: int = option(96, "Side of the pictures [px]; what the model was trained on.", low=32, high=1024)
+    image_size: int = option(
+        96, "Side of the pictures [px]; what the model was trained on.", low=32, high=1024
+    )
     max_steps: int = option(
         220, "Control steps before the episode counts as failed [steps].", low=1, high=10000
     )
