@@ -180,7 +180,6 @@ def _settings(plan: Plan) -> dict[str, Any]:
     settings = {
         "suite": plan.suite,
         "max_steps": plan.cap,
-        "shadow": plan.shadow,
         "stores": dict(plan.stores),
         "config": config,
         "marks": {name: mark(Path(path)) for name, path in folders.items() if Path(path).is_dir()},
@@ -190,7 +189,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
 
 
 def _check_same(plan: Plan, settings: Mapping[str, Any], old: Mapping[str, Any]) -> None:
-    changed = [name for name in ("suite", "max_steps", "shadow") if settings[name] != old[name]]
+    changed = [name for name in ("suite", "max_steps") if settings[name] != old[name]]
     for part in ("config", "stores", "marks"):
         changed += [k for k, v in settings[part].items() if old[part].get(k, v) != v]
     if changed:
