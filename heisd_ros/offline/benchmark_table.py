@@ -101,7 +101,7 @@ def pair_table(results: Results) -> str:
     """Return every method against AR from the same initial states."""
     head = ["method", "pairs", "only AR solved", "only this solved", "McNemar p"]
     lines = [
-        [_code(p.method), str(p.pairs), str(p.only_base), str(p.only_method), f"{p.p:.3f}"]
+        [_code(p.method), str(p.pairs), str(p.only_base), str(p.only_method), _probability(p.p)]
         for p in results.pairs
         if p.pairs
     ]
@@ -130,7 +130,7 @@ def deviation_table(results: Results) -> str:
             [
                 _code(row.method),
                 str(found.steps),
-                _percent(found.equal_share),
+                _percent(found.equal_share, 2),
                 _number(found.l1, 1),
                 _number(found.linf, 1),
                 _number(found.linf_p95, 0),
@@ -157,11 +157,13 @@ def origin(results: Results) -> str:
         lines.append(f"- Store `{name}`: {folder}.")
     if results.profile:
         lines.append(f"- Projected by the profile: {results.profile}.")
-    lines += [
-        f"- `{run['command']}`, commit {run['commit']}, {run['date']}, {run['machine']}; "
-        f"{run['versions']}."
-        for run in results.runs
-    ]
+    for place in dict.fromkeys((run["machine"], run["versions"]) for run in results.runs):
+        lines.append(f"- {place[0]}; {place[1]}. Commands (commit, start):")
+        lines += [
+            f"  - `{run['command']}` ({run['commit']}, {run['date']})"
+            for run in results.runs
+            if (run["machine"], run["versions"]) == place
+        ]
     return "\n".join(lines)
 
 
@@ -184,6 +186,10 @@ def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
         speed = "" if math.isnan(row.projected_ms) else f" ({base / row.projected_ms:.2f}x)"
         cells.append(_number(row.projected_ms, 0) + speed)
     return cells
+
+
+def _probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _count(row: Row) -> str:

@@ -126,7 +126,7 @@ def test_tables_say_counts_intervals_and_origin(run):
     assert "| `ar` | 2/3 = 67 % | 21-94 % | 0 |" in text
     assert "2/2 (+1 crashed)" in text
     assert "53 (1.00x)" in text
-    assert "`heisd evaluate`, commit abc" in text
+    assert "- m; v. Commands (commit, start):\n  - `heisd evaluate` (abc, d)" in text
 
 
 def test_open_loop_replay_has_no_decoding_figures(run):
