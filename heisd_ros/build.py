@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
-from heisd_ros.config import HeisdConfig, VerifyConfig
+from heisd_ros.config import HeisdConfig, SkipConfig, VerifyConfig
 from heisd_ros.decode import methods
 from heisd_ros.decode.decoder import HybridDecoder
-from heisd_ros.decode.methods import Method, method_named
+from heisd_ros.decode.methods import Method, method_config, method_named
 from heisd_ros.decode.policy import HeisdPolicy
 from heisd_ros.decode.selector import BoundarySelector, FixedSelector, Selector
 from heisd_ros.draft.continuation import JacobiContinuation
+from heisd_ros.draft.drafter import DrafterDraftSource
 from heisd_ros.draft.kinematic import HoldDraftSource, KalmanDraftSource
 from heisd_ros.draft.lookahead import LookaheadDraftSource
-from heisd_ros.draft.merged import MergedDraftSource
+from heisd_ros.draft.merged import AfterPrefillSource, MergedDraftSource
 from heisd_ros.draft.retrieval import RetrievalDraftSource
 from heisd_ros.errors import ConfigError, MissingDependencyError, ModelError, StoreError
 from heisd_ros.perception.prepare import PreparingEncoder
@@ -27,6 +28,8 @@ from heisd_ros.protocols import (
     DemonstrationStore,
     DraftSource,
     Environment,
+    RuleSchedule,
+    SkipRule,
     TargetModel,
     VisionEncoder,
 )
@@ -38,14 +41,17 @@ from heisd_ros.verify.acceptance import (
     SequenceRelaxedAcceptance,
     TokenRelaxedAcceptance,
 )
-from heisd_ros.verify.schedule import FixedSchedule
+from heisd_ros.verify.kerv import DecayingSchedule, KervContinuation, VariableSchedule
+from heisd_ros.verify.schedule import FixedSchedule, KindSchedule
 from heisd_ros.verify.skip import FixedSkip
+from heisd_ros.verify.tightening import TighteningSchedule, TighteningSettings
+from heisd_ros.verify.verify_skip import ScheduledSkip
 
 if TYPE_CHECKING:
     from heisd_ros.models.openvla import OpenVlaTarget
 
-NO_STORE = "none"
-"""Value of `retrieval.store` that switches retrieval off."""
+NONE = "none"
+"""Value of `retrieval.store` and `draft.drafter` that switches the part off."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +99,20 @@ def build_policy(config: HeisdConfig, components: Components | None = None) -> H
     return HeisdPolicy(
         build_decoder(config, parts),
         parts.encoder,
-        TrajectoryMeter(config.trajectory),
+        TrajectoryMeter(method_config(config).trajectory),
         gripper_max_m=config.command.gripper_max_m,
         clock=time.perf_counter,
     )
 
 
 def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
-    """Turn a named method into one configured decode loop."""
+    """Turn a named method into one configured decode loop.
+
+    Raises:
+        ConfigError: If the method needs a drafter and there is none.
+        ModelError: If the drafter does not fit the target.
+    """
+    config = method_config(config)
     method = method_named(config.decode.method)
     return HybridDecoder(
         parts.target,
@@ -108,9 +120,9 @@ def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
         parts.statistics,
         selector=_selector(config, method),
         sources=_sources(config, method, parts),
-        continuations=_continuations(method),
-        schedule=FixedSchedule(ExactAcceptance() if method.exact else build_rule(config.verify)),
-        skip=FixedSkip(method.skip_all),
+        continuations=_continuations(config, method, parts),
+        schedule=build_schedule(config.verify, parts.tokenizer),
+        skip=build_skip(config.skip),
         clock=time.perf_counter,
     )
 
@@ -144,7 +156,7 @@ def build_encoder(config: HeisdConfig) -> VisionEncoder:
 
 def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | None:
     """Open the demonstration store for an encoder; None if it is switched off."""
-    if config.retrieval.store == NO_STORE:
+    if config.retrieval.store == NONE:
         return None
     from heisd_ros.demonstrations.store import MemoryStore
 
@@ -152,7 +164,7 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
     if not path.is_dir():
         raise StoreError(
             f"no demonstration store at {path}; build one with `heisd build-db`, or set "
-            f"retrieval.store to {NO_STORE!r}"
+            f"retrieval.store to {NONE!r}"
         )
     perception = config.perception
     return MemoryStore.open(
@@ -161,6 +173,49 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
         cameras=perception.cameras,
         preprocessing={"crop_area": perception.crop_area, "pool": perception.pool},
     )
+
+
+def build_drafter(config: HeisdConfig, target: TargetModel) -> DrafterDraftSource | None:
+    """Load the draft head; None if it is switched off, or none is known for another model.
+
+    Raises:
+        ModelError: If the folder is no complete head or does not fit the target.
+    """
+    draft = config.draft
+    shipped = weights_dir() / "small_drafter"
+    if draft.drafter == NONE or not (draft.drafter or _is_ours(config, shipped)):
+        return None
+    from heisd_ros.models.draft_head import EagleDraftHead
+    from heisd_ros.models.openvla import OpenVlaTarget
+
+    if not isinstance(target, OpenVlaTarget):
+        raise ConfigError(
+            f"a drafter reads the features of an OpenVlaTarget, got {type(target).__name__}; "
+            f"set draft.drafter to {NONE!r}"
+        )
+    head = EagleDraftHead.from_pretrained(
+        draft.drafter or shipped, target, top_k=draft.drafter_top_k
+    )
+    return DrafterDraftSource(
+        head,
+        total_nodes=draft.drafter_nodes,
+        depth=draft.drafter_depth,
+        top_k=draft.drafter_top_k,
+    )
+
+
+def build_schedule(verify: VerifyConfig, tokenizer: ActionTokenizer) -> RuleSchedule:
+    """Return which acceptance rule each step gets."""
+    retrieved = FixedSchedule(build_rule(verify))
+    schedule = KindSchedule({DraftKind.DRAFTER: _drafter_schedule(verify, tokenizer)}, retrieved)
+    if not verify.tighten:
+        return schedule
+    settings = TighteningSettings(
+        min_scale=verify.tighten_min_scale,
+        contact_scale=verify.tighten_contact_scale,
+        contact_steps=verify.tighten_contact_steps,
+    )
+    return TighteningSchedule(schedule, settings, tokenizer=tokenizer)
 
 
 def build_rule(config: VerifyConfig) -> AcceptanceRule:
@@ -174,6 +229,13 @@ def build_rule(config: VerifyConfig) -> AcceptanceRule:
             config.sequence_budget, config.token_budget, strict=config.strict
         )
     raise ConfigError(f"unknown acceptance rule {config.rule!r}")
+
+
+def build_skip(config: SkipConfig) -> SkipRule:
+    """Return which drafts are executed unverified."""
+    if config.rule == "schedule":
+        return ScheduledSkip(config.max_consecutive)
+    return FixedSkip(config.rule == "always")
 
 
 def build_environment(config: HeisdConfig) -> Environment:
@@ -205,6 +267,10 @@ def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:
     return PreparingEncoder(encoder, config.perception.rotate_deg, config.perception.crop_area)
 
 
+def _is_ours(config: HeisdConfig, drafter: Path) -> bool:
+    return not config.model.checkpoint and drafter.is_dir()
+
+
 def _as_it_is(config: HeisdConfig) -> bool:
     return config.perception.rotate_deg == 0 and config.perception.crop_area == 1.0
 
@@ -221,15 +287,16 @@ def _selector(config: HeisdConfig, method: Method) -> Selector:
 def _sources(
     config: HeisdConfig, method: Method, parts: Components
 ) -> dict[DraftKind, DraftSource]:
-    """Return one source for the kind that the method drafts, merged if it is made of several."""
+    """Return one source per kind that the method drafts, merged if it is made of several."""
     made = _cheap_sources(config, method, parts)
-    sources = [made[name] for name in method.drafts if name in made]
-    kind = method.fixed or DraftKind.RETRIEVAL
-    if not sources:
-        return {}
-    if len(sources) == 1:
-        return {kind: sources[0]}
-    return {kind: MergedDraftSource(sources, max_nodes=config.draft.max_nodes)}
+    sources: dict[DraftKind, DraftSource] = {}
+    for kind, names in method.drafts.items():
+        known = [made[name] for name in names if name in made]
+        if known:
+            sources[kind] = MergedDraftSource(known, max_nodes=config.draft.max_nodes)
+    if method.uses_drafter:
+        sources[DraftKind.DRAFTER] = AfterPrefillSource(sources.get(DraftKind.DRAFTER))
+    return sources
 
 
 def _cheap_sources(
@@ -241,15 +308,15 @@ def _cheap_sources(
         methods.HOLD: HoldDraftSource(tokenizer, statistics),
         methods.KALMAN: KalmanDraftSource(tokenizer, statistics),
     }
-    if parts.store is None:
+    if parts.store is None or not method.needs_store:
         return made
     retrieval = RetrievalDraftSource(
         parts.store,
         tokenizer,
         statistics,
-        top_k=method.top_k or config.retrieval.top_k,
+        top_k=config.retrieval.top_k,
         min_score=config.retrieval.min_score,
-        recombine=config.draft.recombine if method.recombine is None else method.recombine,
+        recombine=config.draft.recombine,
         max_nodes=config.draft.max_nodes,
     )
     made[methods.RETRIEVAL] = retrieval
@@ -257,8 +324,27 @@ def _cheap_sources(
     return made
 
 
-def _continuations(method: Method) -> dict[DraftKind, Continuation]:
-    if not method.jacobi:
-        return {}
-    jacobi = JacobiContinuation()
-    return dict.fromkeys(DraftKind, jacobi)
+def _continuations(
+    config: HeisdConfig, method: Method, parts: Components
+) -> dict[DraftKind, Continuation]:
+    """Return what finishes the actions of each kind; Jacobi stands in for a missing drafter."""
+    drafter = build_drafter(config, parts.target) if method.uses_drafter else None
+    if drafter is None and method.needs_drafter:
+        raise ConfigError(
+            f"method {method.name!r} needs a drafter and draft.drafter names none for this model; "
+            "train one with `heisd train-drafter`"
+        )
+    made: dict[str, Continuation] = {methods.JACOBI: JacobiContinuation()}
+    made[methods.DRAFTER] = drafter or made[methods.JACOBI]
+    made[methods.KERV] = KervContinuation(made[methods.DRAFTER], parts.tokenizer)
+    return {kind: made[name] for kind, name in method.finish.items()}
+
+
+def _drafter_schedule(verify: VerifyConfig, tokenizer: ActionTokenizer) -> RuleSchedule:
+    """Return the rule of steps below the boundary."""
+    if verify.drafter_rule == "kinematic":
+        return VariableSchedule(tokenizer)
+    if verify.drafter_rule == "decaying":
+        return DecayingSchedule()
+    tolerance = verify.drafter_tolerance if verify.drafter_rule == "token_relaxed" else 0
+    return FixedSchedule(TokenRelaxedAcceptance(tolerance) if tolerance else ExactAcceptance())

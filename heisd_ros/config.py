@@ -151,6 +151,18 @@ class DraftConfig:
         True, "Let every position sequence meet every rotation sequence.", source="HeiSD"
     )
     max_nodes: int = option(96, "Largest draft tree [nodes].", low=6, high=1024)
+    drafter: str = option(
+        "", "Folder of the draft head; empty: the one we ship, for our model; none: no drafter."
+    )
+    drafter_nodes: int = option(
+        50, "Nodes of a drafter's tree with its root [nodes].", low=2, high=1024, source="Spec-VLA"
+    )
+    drafter_depth: int = option(
+        4, "Expansions behind a tree's first level [-].", low=0, high=5, source="Spec-VLA"
+    )
+    drafter_top_k: int = option(
+        8, "Candidates per node and width of the beam [-].", low=1, high=64, source="Spec-VLA"
+    )
 
 
 @dataclass(frozen=True)
@@ -170,6 +182,43 @@ class VerifyConfig:
         15, "Largest bias of one token [bins].", low=0, high=255, source="HeiSD"
     )
     strict: bool = option(False, "Compare with < instead of <=.", source="the published code: true")
+    drafter_rule: str = option(
+        "token_relaxed",
+        "Acceptance rule of steps below the boundary [-].",
+        choices=("exact", "token_relaxed", "kinematic", "decaying"),
+        source="Spec-VLA; kinematic, decaying: KERV",
+    )
+    drafter_tolerance: int = option(
+        9,
+        "Largest bias of one token there [bins].",
+        low=0,
+        high=255,
+        source="Spec-VLA",
+    )
+    tighten: bool = option(False, "Smaller budgets at rest and near contact (WA-style).")
+    tighten_min_scale: float = option(
+        0.5, "Share of the budgets that is left at rest [-].", low=0.0, high=1.0
+    )
+    tighten_contact_scale: float = option(
+        0.3, "Further factor near a gripper transition; 0: exact [-].", low=0.0, high=1.0
+    )
+    tighten_contact_steps: int = option(
+        8, "Steps around a transition that count as near [steps].", low=0, high=100
+    )
+
+
+@dataclass(frozen=True)
+class SkipConfig:
+    """Which drafts are executed unverified (HeiSD Algorithm 1)."""
+
+    rule: str = option(
+        "never",
+        "never; always: retrieval alone; schedule: the published code's fixed run [-].",
+        choices=("never", "always", "schedule"),
+    )
+    max_consecutive: int = option(
+        2, "Most skips in a row [steps].", low=0, high=100, source="the published code"
+    )
 
 
 @dataclass(frozen=True)
@@ -311,6 +360,7 @@ class HeisdConfig:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     draft: DraftConfig = field(default_factory=DraftConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
+    skip: SkipConfig = field(default_factory=SkipConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     command: CommandConfig = field(default_factory=CommandConfig)
     simulation: SimulationConfig = field(default_factory=SimulationConfig)

@@ -168,6 +168,14 @@ class Continuation(Protocol):
             last: The last verification of this action.
         """
 
+    def finish(self, tokens: IntArray, last: Verified) -> IntArray:
+        """Return the tokens, filled up to a whole action if the rest goes unverified.
+
+        Args:
+            tokens: int64 (k,), 1 <= k <= 7, decided so far.
+            last: The verification that decided the last of them.
+        """
+
 
 @runtime_checkable
 class RuleSchedule(Protocol):

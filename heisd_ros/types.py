@@ -219,7 +219,8 @@ class Draft:
         scores: float32 (K,), similarity of each chain, best first; empty if not retrieved.
         chains: int64 (K, 7), the whole candidate actions as tokens, best first.
         actions: float64 (K, 7), the same in action units.
-        reason: Why there is no tree, a short machine word; empty otherwise.
+        reason: Why the source has nothing, a short machine word; empty otherwise. Beside a tree:
+            why the leading one of several sources had nothing.
     """
 
     kind: DraftKind
@@ -331,6 +332,8 @@ class DecodeReport:
         nodes: Draft nodes that were verified.
         top_score: Best similarity, nan if nothing was retrieved.
         reason: Why the step fell back or stopped, a short machine word; empty when all went well.
+        unverified: Tokens executed that the target did not decide: all 7 of a skipped step, those
+            filled in by a filter, none otherwise.
     """
 
     kind: DraftKind
@@ -342,6 +345,7 @@ class DecodeReport:
     nodes: int = 0
     top_score: float = float("nan")
     reason: str = ""
+    unverified: int = 0
 
 
 @dataclass(frozen=True, slots=True)

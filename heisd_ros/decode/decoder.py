@@ -44,6 +44,7 @@ from heisd_ros.types import (
 )
 
 EMPTY_TREE = DraftTree.from_paths([])
+NOTHING: IntArray = np.zeros(0, dtype=np.int64)
 AUTOREGRESSIVE = AutoregressiveContinuation()
 
 
@@ -119,19 +120,22 @@ class HybridDecoder:
         answer = self.target.start(
             request.prompt, request.draft.features.patches, tree, state=request.state
         )
-        last = self._accept(rule, tree, answer)
+        last = self._accept(rule, tree, answer, NOTHING)
         self._observe(kind, draft, request.draft, last)
         tally = Tally().add(last)
         watch.lap("prefill")
 
-        tokens = last.accepted.tokens
-        continuation = self._continuations.get(draft.kind, AUTOREGRESSIVE)
+        continuation = self._continuations.get(kind, AUTOREGRESSIVE)
         continuation.begin(request.draft, draft)
+        decided = last.accepted.tokens
+        tokens = continuation.finish(decided, last)
         while len(tokens) < ACTION_DIM:
             rest = continuation.propose(tokens, last)
-            last = self._accept(rule, rest, self.target.verify(rest), offset=len(tokens) - 1)
-            tokens = np.concatenate([tokens[:-1], last.accepted.tokens])
-            tally = tally.add(last, known=1)
+            last = self._accept(rule, rest, self.target.verify(rest), tokens)
+            self._schedule.observe(last)
+            tally = tally.add(last)
+            decided = np.concatenate([tokens[:-1], last.accepted.tokens])
+            tokens = continuation.finish(decided, last)
         watch.lap("decode")
 
         report = DecodeReport(
@@ -144,6 +148,7 @@ class HybridDecoder:
             nodes=tally.nodes,
             top_score=_top_score(draft),
             reason=draft.reason,
+            unverified=len(tokens) - len(decided),
         )
         return DecodeResult(self._action(tokens), report, request.draft.metric)
 
@@ -165,14 +170,15 @@ class HybridDecoder:
         if source is None:
             return no_draft("" if kind is DraftKind.AR else f"no_{kind.value}")
         draft = source.draft(request)
-        return no_draft(draft.reason) if draft.reason else draft
+        return no_draft(draft.reason) if draft.tree is None and draft.reason else draft
 
     def _accept(
-        self, rule: AcceptanceRule, tree: TokenTree, answer: Verification, *, offset: int = 0
+        self, rule: AcceptanceRule, tree: TokenTree, answer: Verification, tokens: IntArray
     ) -> Verified:
-        accepted = rule.accept(tree, answer.target_next, offset=offset)
+        """Keep what the rule accepts below the decided tokens; the last of them is the root."""
+        accepted = rule.accept(tree, answer.target_next, offset=max(len(tokens) - 1, 0))
         self.target.accept(accepted.path)
-        return Verified(tree, answer, accepted)
+        return Verified(tree, answer, accepted, known=min(len(tokens), 1))
 
     def _observe(
         self, kind: DraftKind, draft: Draft, request: DraftRequest, verified: Verified
@@ -192,6 +198,7 @@ class HybridDecoder:
             stage_ms=watch.stage_ms(),
             fused=request.draft.metric.fused,
             top_score=_top_score(draft),
+            unverified=ACTION_DIM,
         )
         action = Action(draft.chains[0].copy(), draft.actions[0].copy())
         return DecodeResult(action, report, request.draft.metric)

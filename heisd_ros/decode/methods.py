@@ -1,25 +1,69 @@
 """The named methods: each is a configuration of one loop, never a branch in it.
 
-| name             | drafts                              | acceptance      | skip  | finished by |
-|------------------|-------------------------------------|-----------------|-------|-------------|
-| `ar`             | none: 7 forwards                    | exact           | never | AR          |
-| `jacobi`         | the action before                   | exact           | never | Jacobi      |
-| `retrieval_only` | Top-1, executed as it is            | none            | all   | -           |
-| `r_sd`           | Top-1 chain, every step             | exact           | never | AR          |
-| `heisd`          | Top-K tree above the boundary       | from the config | never | AR          |
-| `heisd_lossless` | Top-K tree, look-ahead and Kalman   | exact           | never | Jacobi      |
+| name             | drafts in the prefill           | finished by      | acceptance    | skip   |
+|------------------|---------------------------------|------------------|---------------|--------|
+| `ar`             | none: 7 forwards                | AR               | exact         | never  |
+| `jacobi`         | the action before               | Jacobi           | exact         | never  |
+| `retrieval_only` | Top-1, executed as it is        | -                | none          | all    |
+| `r_sd`           | Top-1 chain                     | AR               | exact         | never  |
+| `d_sd`           | none                            | drafter          | exact         | never  |
+| `spec_vla`       | none                            | drafter          | 9 bins        | never  |
+| `kerv`           | none                            | drafter, filter  | 5 to 15 bins  | never  |
+| `heisd_paper`    | Top-K chains / none             | AR / drafter     | 45, 25 / 9    | 2 of 3 |
+| `heisd`          | Top-K tree, look-ahead, Kalman  | Jacobi / drafter | configuration | same   |
+| `heisd_lossless` | the same                        | Jacobi           | exact         | never  |
+
+`/` parts steps above and below the boundary.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from heisd_ros.config import HeisdConfig, make_config, to_flat
 from heisd_ros.errors import ConfigError
 from heisd_ros.types import DraftKind
 
 RETRIEVAL, LOOKAHEAD, KALMAN, HOLD = "retrieval", "lookahead", "kalman", "hold"
 """Names of the draft sources that need no features of the target."""
+
+JACOBI, DRAFTER, KERV = "jacobi", "drafter", "kerv"
+"""Names of what finishes an action; without one, one token per forward does."""
+
+CHEAP = (RETRIEVAL, LOOKAHEAD, KALMAN)
+
+EXACT: Mapping[str, Any] = {"verify.rule": "exact", "verify.drafter_rule": "exact"}
+UNSKIPPED: Mapping[str, Any] = {"skip.rule": "never"}
+TOP_1: Mapping[str, Any] = {"retrieval.top_k": 1, "draft.recombine": False}
+
+PUBLISHED: Mapping[str, Any] = {
+    "trajectory.window": 5,
+    "trajectory.alpha": 0.5,
+    "trajectory.radius": "centroid",
+    "trajectory.displacement": "last_to_all",
+    "trajectory.radius_low": 0.0,
+    "trajectory.radius_high": 0.015654,
+    "trajectory.displacement_low": 0.0,
+    "trajectory.displacement_high": 0.128629,
+    "trajectory.threshold": 0.217119,
+    "trajectory.hysteresis": 1.0,
+    "trajectory.dwell": 0,
+    "retrieval.top_k": 5,
+    "draft.recombine": False,
+    "verify.rule": "sequence_relaxed",
+    "verify.sequence_budget": 45,
+    "verify.token_budget": 25,
+    "verify.strict": True,
+    "verify.drafter_rule": "token_relaxed",
+    "verify.drafter_tolerance": 9,
+    "verify.tighten": False,
+    "skip.rule": "schedule",
+    "skip.max_consecutive": 2,
+}
+"""What the published code of HeiSD runs with; ranges and threshold are those of LIBERO-Spatial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,71 +74,116 @@ class Method:
         name: As on the command line and in every table.
         help: One sentence.
         fixed: The kind drafted in every step; None follows the boundary on F.
-        drafts: Sources that share one tree; the first one leads.
-        exact: Exact acceptance, whatever the configuration says.
-        skip_all: Execute every draft without verification.
-        jacobi: Finish actions by Jacobi iterations instead of one token per forward.
-        top_k: Neighbours per query; None follows the configuration.
-        recombine: Let sequences of different neighbours meet; None follows the configuration.
+        drafts: Kind -> sources that share one tree in the prefill; the first one leads.
+        finish: Kind -> what finishes an action that the prefill left open.
+        settings: `section.field` -> value that the method has whatever the configuration says.
     """
 
     name: str
     help: str
     fixed: DraftKind | None = None
-    drafts: tuple[str, ...] = ()
-    exact: bool = False
-    skip_all: bool = False
-    jacobi: bool = False
-    top_k: int | None = None
-    recombine: bool | None = None
+    drafts: Mapping[DraftKind, tuple[str, ...]] = field(default_factory=dict)
+    finish: Mapping[DraftKind, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needs_store(self) -> bool:
         """Whether the method drafts from demonstrations."""
-        return RETRIEVAL in self.drafts
+        return any(RETRIEVAL in names for names in self.drafts.values())
+
+    @property
+    def uses_drafter(self) -> bool:
+        """Whether a learned drafter finishes some of its steps."""
+        return any(name in (DRAFTER, KERV) for name in self.finish.values())
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether it has no other draft for those steps."""
+        return self.uses_drafter and not self.drafts.get(DraftKind.DRAFTER)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it decodes the tokens of autoregression."""
+        return {**EXACT, **UNSKIPPED}.items() <= dict(self.settings).items()
 
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("ar", "Plain autoregressive decoding, 7 forwards.", fixed=DraftKind.AR, exact=True),
+        Method(
+            "ar",
+            "Plain autoregressive decoding, 7 forwards.",
+            fixed=DraftKind.AR,
+            settings={**EXACT, **UNSKIPPED},
+        ),
         Method(
             "jacobi",
             "The previous action as a guess, corrected in parallel until it stands.",
             fixed=DraftKind.KINEMATIC,
-            drafts=(HOLD,),
-            exact=True,
-            jacobi=True,
+            drafts={DraftKind.KINEMATIC: (HOLD,)},
+            finish={DraftKind.KINEMATIC: JACOBI},
+            settings={**EXACT, **UNSKIPPED},
         ),
         Method(
             "retrieval_only",
             "Execute the most similar demonstrated action; the model only sees.",
             fixed=DraftKind.RETRIEVAL,
-            drafts=(RETRIEVAL,),
-            skip_all=True,
-            top_k=1,
+            drafts={DraftKind.RETRIEVAL: (RETRIEVAL,)},
+            settings={**TOP_1, "skip.rule": "always"},
         ),
         Method(
             "r_sd",
             "Retrieval drafts one chain, exact acceptance.",
             fixed=DraftKind.RETRIEVAL,
-            drafts=(RETRIEVAL,),
-            exact=True,
-            top_k=1,
-            recombine=False,
+            drafts={DraftKind.RETRIEVAL: (RETRIEVAL,)},
+            settings={**TOP_1, **EXACT, **UNSKIPPED},
+        ),
+        Method(
+            "d_sd",
+            "The drafter's EAGLE-2 tree behind the prefill, exact acceptance.",
+            fixed=DraftKind.DRAFTER,
+            finish={DraftKind.DRAFTER: DRAFTER},
+            settings={**EXACT, **UNSKIPPED},
+        ),
+        Method(
+            "spec_vla",
+            "The drafter's tree, every token within 9 bins (Spec-VLA).",
+            fixed=DraftKind.DRAFTER,
+            finish={DraftKind.DRAFTER: DRAFTER},
+            settings={
+                **UNSKIPPED,
+                "verify.drafter_rule": "token_relaxed",
+                "verify.drafter_tolerance": 9,
+                "verify.tighten": False,
+            },
+        ),
+        Method(
+            "kerv",
+            "The drafter's tree, tolerance by kinematic variability, filter after a rejection.",
+            fixed=DraftKind.DRAFTER,
+            finish={DraftKind.DRAFTER: KERV},
+            settings={**UNSKIPPED, "verify.drafter_rule": "kinematic", "verify.tighten": False},
+        ),
+        Method(
+            "heisd_paper",
+            "HeiSD as its published code runs: candidates apart, 45/25, skips two of three.",
+            drafts={DraftKind.RETRIEVAL: (RETRIEVAL,)},
+            finish={DraftKind.DRAFTER: DRAFTER},
+            settings=PUBLISHED,
         ),
         Method(
             "heisd",
-            "Hybrid boundary, Top-K sequence-wise tree, relaxed acceptance.",
-            drafts=(RETRIEVAL,),
+            "Hybrid boundary, every cheap draft in the prefill, relaxed acceptance.",
+            drafts={DraftKind.RETRIEVAL: CHEAP, DraftKind.DRAFTER: CHEAP},
+            finish={DraftKind.RETRIEVAL: JACOBI, DraftKind.DRAFTER: DRAFTER},
         ),
         Method(
             "heisd_lossless",
             "Every cheap draft in every step, exact acceptance: the tokens of AR.",
             fixed=DraftKind.RETRIEVAL,
-            drafts=(RETRIEVAL, LOOKAHEAD, KALMAN),
-            exact=True,
-            jacobi=True,
+            drafts={DraftKind.RETRIEVAL: CHEAP},
+            finish={DraftKind.RETRIEVAL: JACOBI},
+            settings={**EXACT, **UNSKIPPED},
         ),
     )
 }
@@ -107,3 +196,8 @@ def method_named(name: str) -> Method:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"unknown method {name!r}, expected one of {', '.join(METHODS)}{hint}")
     return METHODS[name]
+
+
+def method_config(config: HeisdConfig) -> HeisdConfig:
+    """Return the configuration with what `decode.method` settles."""
+    return make_config({**to_flat(config), **method_named(config.decode.method).settings})

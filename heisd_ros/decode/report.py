@@ -34,10 +34,10 @@ class Tally:
     gained: int = 0
     nodes: int = 0
 
-    def add(self, verified: Verified, *, known: int = 0) -> Tally:
-        """Count one forward; `known` nodes and tokens at the root were decided before."""
-        nodes = len(verified.tree) - known
-        gained = verified.accepted.accept_length - known
+    def add(self, verified: Verified) -> Tally:
+        """Count one forward; what was known at the root is no draft and no gain."""
+        nodes = len(verified.tree) - verified.known
+        gained = verified.accepted.accept_length - verified.known
         return Tally(
             forwards=self.forwards + 1,
             drafted=self.drafted + (nodes > 0),

@@ -21,6 +21,10 @@ class AutoregressiveContinuation:
         """Return the one-node tree of the last token."""
         return DraftTree.chain(np.asarray(tokens)[-1:])
 
+    def finish(self, tokens: IntArray, last: Verified) -> IntArray:  # noqa: ARG002
+        """Return the tokens as they are: nothing is executed unverified."""
+        return tokens
+
 
 class JacobiContinuation:
     """Guess all remaining tokens at once and let the target correct them until they stand.
@@ -50,6 +54,10 @@ class JacobiContinuation:
         answers = _answers_behind(last)[: max(0, DRAFTED_DIM - len(tokens))]
         self._guess[len(tokens) : len(tokens) + len(answers)] = answers
         return DraftTree.chain([int(tokens[-1]), *self._guess[len(tokens) : DRAFTED_DIM].tolist()])
+
+    def finish(self, tokens: IntArray, last: Verified) -> IntArray:  # noqa: ARG002
+        """Return the tokens as they are: nothing is executed unverified."""
+        return tokens
 
 
 def _answers_behind(last: Verified) -> list[int]:

@@ -105,9 +105,7 @@ class DrafterDraftSource:
 
     def draft(self, request: DraftRequest) -> Draft:  # noqa: ARG002
         """Return the draft that says: after the prefill."""
-        nothing = np.zeros((0, ACTION_DIM))
-        scores = np.zeros(0, dtype=np.float32)
-        return Draft(DraftKind.DRAFTER, None, scores, nothing.astype(np.int64), nothing)
+        return after_prefill()
 
     def observe(self, acceptance: Acceptance) -> None:
         """Nothing to learn: `propose` is told what was decided."""
@@ -150,6 +148,13 @@ class DrafterDraftSource:
     def finish(self, tokens: IntArray, last: Verified) -> IntArray:  # noqa: ARG002
         """Return the tokens as they are: nothing is executed unverified."""
         return tokens
+
+
+def after_prefill() -> Draft:
+    """Return the draft of a step that is drafted behind the prefill: no tree, and no reason."""
+    nothing = np.zeros((0, ACTION_DIM))
+    scores = np.zeros(0, dtype=np.float32)
+    return Draft(DraftKind.DRAFTER, None, scores, nothing.astype(np.int64), nothing)
 
 
 def features_before(verified: Verified, count: int) -> Any:  # noqa: ANN401

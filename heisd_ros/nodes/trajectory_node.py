@@ -9,6 +9,7 @@ from geometry_msgs.msg import PoseStamped
 from rclpy.node import Node
 
 from heisd_ros.config import HeisdConfig
+from heisd_ros.decode.methods import method_config
 from heisd_ros.msg import EpisodeStatus, TrajectoryMetric
 from heisd_ros.nodes import qos, topics
 from heisd_ros.nodes.conversions import metric_to_message, position_of, to_ns
@@ -34,7 +35,7 @@ class TrajectoryNode(Node):
         """
         super().__init__("trajectory_node", **options)
         self.config = read_config(self, config)
-        self._meter = TrajectoryMeter(self.config.trajectory)
+        self._meter = TrajectoryMeter(method_config(self.config).trajectory)
         self._metric = self.create_publisher(TrajectoryMetric, topics.TRAJECTORY_METRIC, qos.EVENTS)
         self.create_subscription(PoseStamped, topics.POSE, self._on_pose, qos.SENSOR)
         self.create_subscription(

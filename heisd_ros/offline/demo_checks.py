@@ -7,7 +7,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from heisd_ros.build import NO_STORE, checkpoint_dir
+from heisd_ros.build import NONE, checkpoint_dir
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.methods import method_named
 from heisd_ros.errors import MissingDependencyError, StoreError
@@ -78,7 +78,7 @@ def check_graphics(backend: str) -> None:
 def check_store(config: HeisdConfig, method: str) -> None:
     """Refuse a method that retrieves when there is nothing to retrieve from."""
     name = config.retrieval.store
-    if name == NO_STORE:
+    if name == NONE:
         return
     path = Path(name) if name else weights_dir() / "store"
     if not path.is_dir():

@@ -26,7 +26,7 @@ REPLAY = "replay"
 RUN_FILE = "run.json"
 EPISODES = "episodes"
 
-SECTIONS = ("model", "perception", "trajectory", "retrieval", "draft", "verify")
+SECTIONS = ("model", "perception", "trajectory", "retrieval", "draft", "verify", "skip")
 """Configuration that an episode depends on, beside `FIELDS`."""
 
 FIELDS = ("simulation.image_size", "command.gripper_max_m")

@@ -22,6 +22,7 @@ import yaml
 
 from heisd_ros.build import build_policy
 from heisd_ros.config import HeisdConfig, make_config, read_values, to_flat
+from heisd_ros.decode.methods import method_config
 from heisd_ros.demonstrations.bag_topics import load_mapping
 from heisd_ros.demonstrations.readers.rosbag2 import BagReader
 from heisd_ros.errors import DataError
@@ -175,7 +176,7 @@ def _decide(
     bag: BagReader, policy: Policy, config: HeisdConfig, instruction: str
 ) -> list[Replayed]:
     """Run the policy over the bag; poses reach the meter as they did in the live run."""
-    meter = TrajectoryMeter(config.trajectory)
+    meter = TrajectoryMeter(method_config(config).trajectory)
     ends = [status for status in bag.statuses if status.done]
     poses = list(bag.poses)
     steps: list[Replayed] = []

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from heisd_ros.build import build_components, build_policy
-from heisd_ros.config import make_config
-from heisd_ros.decode.methods import METHODS
+from heisd_ros.config import make_config, replace
+from heisd_ros.decode.methods import METHODS, method_config
 from heisd_ros.demonstrations.episode_rows import EpisodeRows
 from heisd_ros.demonstrations.manifest import StoreProfile
 from heisd_ros.demonstrations.writer import StoreWriter
+from heisd_ros.errors import ConfigError
 from heisd_ros.types import Frame, Observation, Proprioception
 
 pytest.importorskip("torch")
@@ -28,6 +29,16 @@ def observation(step):
     return Observation(frames, state, TASK)
 
 
+def save_random_drafter(target, folder):
+    import torch
+
+    from heisd_ros.models.draft_block import DraftBlock
+
+    torch.manual_seed(0)
+    block = DraftBlock(target.network.config.llm)
+    block.save(folder, fingerprint=target.info.fingerprint, dtype=torch.float32)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A tiny model, and a store that holds its own actions for every other picture."""
@@ -42,6 +53,8 @@ def world(tmp_path_factory):
     }
     config = make_config({**values, "decode.method": "ar"})
     parts = build_components(config)
+    values["draft.drafter"] = str(folder / "drafter")
+    save_random_drafter(parts.target, folder / "drafter")
     driver = build_policy(config, parts)
     steps = range(0, 16, 2)
     embeddings = [parts.encoder.encode(observation(s).frames).embedding for s in steps]
@@ -110,6 +123,48 @@ def test_hybrid_method_retrieves_once_the_window_is_long_enough(world):
     # 12 mm per step at 20 Hz is far above the boundary: retrieval from the third sample on.
     assert kinds[:2] == ["ar", "ar"]
     assert set(kinds[2:]) == {"retrieval"}
+
+
+def test_the_published_profile_skips_two_of_three_retrieved_steps(world):
+    skipped = [result.report.skipped for result in run(world, "heisd_paper")]
+    # The first two steps have no F yet; the skips start anew behind every verified step.
+    assert skipped[2:] == [True, True, False] * 3 + [True]
+
+
+def test_the_drafter_is_told_apart_from_what_it_finishes(world):
+    reports = [result.report for result in run(world, "spec_vla")]
+    assert {report.kind.value for report in reports} == {"drafter"}
+    # The prefill cannot be drafted for: two forwards at least, with nodes only in the later ones.
+    assert all(2 <= report.forwards <= 7 and report.nodes > 0 for report in reports)
+
+
+def test_kerv_fills_in_what_was_rejected_in_every_fourth_step(world):
+    results = run(world, "kerv")
+    filled = [result.report.unverified for result in results]
+    # A random drafter is rejected at once: one token of the prefill, one correction, five filled.
+    assert [n > 0 for n in filled] == [(step + 1) % 4 == 0 for step in range(12)]
+    before, step = results[2].action.tokens, results[3]
+    assert step.report.unverified <= 5
+    assert step.action.tokens[6] == before[6]
+
+
+def test_the_published_profile_brings_its_own_window(world):
+    config = make_config({**world, "decode.method": "heisd_paper", "trajectory.window": 15})
+    assert method_config(config).trajectory.window == 5
+    assert method_config(replace(config, decode__method="heisd")).trajectory.window == 15
+
+
+def test_without_a_drafter_only_methods_that_live_by_it_are_refused(world):
+    bare = {**world, "draft.drafter": "none"}
+    for name, method in METHODS.items():
+        config = make_config({**bare, "decode.method": name})
+        if method.needs_drafter:
+            with pytest.raises(ConfigError, match="train-drafter"):
+                build_policy(config)
+        else:
+            build_policy(config)
+    needing = {name for name, method in METHODS.items() if method.needs_drafter}
+    assert needing == {"d_sd", "spec_vla", "kerv", "heisd_paper"}
 
 
 def test_every_method_is_explained():

@@ -77,10 +77,10 @@ def test_a_new_instruction_starts_a_new_episode(checkpoint):
 def test_the_window_grows_until_the_boundary_can_choose(checkpoint):
     driver = policy(checkpoint, "heisd")
     reports = [driver.act(observation(step=step)).report for step in range(3)]
-    # Without a store both modes fall back, but only from the third sample on is there a mode.
-    assert [r.reason for r in reports][:2] == ["", ""]
-    assert reports[2].reason in ("no_retrieval", "no_drafter")
-    assert all(r.kind is DraftKind.AR and r.forwards == 7 for r in reports)
+    # Only from the third sample on is there a mode; without a store it still has the motion.
+    assert all(r.kind is DraftKind.AR and r.forwards == 7 for r in reports[:2])
+    assert reports[2].kind is not DraftKind.AR
+    assert reports[2].nodes > 0
 
 
 def test_a_model_with_state_refuses_a_missing_or_nan_pose(checkpoint):
