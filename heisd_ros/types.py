@@ -332,6 +332,7 @@ class DecodeReport:
         nodes: Draft nodes that were verified.
         top_score: Best similarity, nan if nothing was retrieved.
         reason: Why the step fell back or stopped, a short machine word; empty when all went well.
+        prefill_nodes: Those of them that were verified inside the prefill.
         unverified: Tokens executed that the target did not decide: all 7 of a skipped step, those
             filled in by a filter, none otherwise.
     """
@@ -345,6 +346,7 @@ class DecodeReport:
     nodes: int = 0
     top_score: float = float("nan")
     reason: str = ""
+    prefill_nodes: int = 0
     unverified: int = 0
 
 

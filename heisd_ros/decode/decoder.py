@@ -148,6 +148,7 @@ class HybridDecoder:
             nodes=tally.nodes,
             top_score=_top_score(draft),
             reason=draft.reason,
+            prefill_nodes=len(tree),
             unverified=len(tokens) - len(decided),
         )
         return DecodeResult(self._action(tokens), report, request.draft.metric)

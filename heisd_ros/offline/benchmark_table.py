@@ -64,7 +64,7 @@ def markdown(results: Results) -> str:
 def overall_table(results: Results) -> str:
     """Return one line per method over all tasks."""
     rows = [row for row in results.rows if row.task == ALL_TASKS]
-    base = next((row.projected_ms for row in rows if row.method == "ar"), math.nan)
+    base = next((row for row in rows if row.method == "ar"), None)
     head = [
         "method",
         "success",
@@ -78,10 +78,13 @@ def overall_table(results: Results) -> str:
         "p50 / p99 ms here",
     ]
     if results.profile:
-        head.append("projected ms (speed-up)")
-    return _table(
-        head, [_overall_cells(row, base, projected=bool(results.profile)) for row in rows]
-    )
+        head += ["projected ms (speed-up)", f"at {results.overhead_ms:g} ms overhead"]
+    lines = [_overall_cells(row) for row in rows]
+    if results.profile:
+        lines = [
+            cells + _projected_cells(row, base) for cells, row in zip(lines, rows, strict=True)
+        ]
+    return _table(head, lines)
 
 
 def task_table(results: Results) -> str:
@@ -167,10 +170,10 @@ def origin(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
+def _overall_cells(row: Row) -> list[str]:
     modes = [f"{kind} {_percent(share)}" for kind, share in row.mode_share.items() if share > 0]
     blind = row.method == REPLAY
-    cells = [
+    return [
         _code(row.method),
         f"{_count(row)} = {_percent(row.successes / row.episodes)}" if row.episodes else NONE,
         f"{100 * row.low:.0f}-{100 * row.high:.0f} %",
@@ -182,10 +185,18 @@ def _overall_cells(row: Row, base: float, *, projected: bool) -> list[str]:
         NONE if blind else ", ".join(modes),
         f"{_number(row.p50_ms, 1)} / {_number(row.p99_ms, 1)}",
     ]
-    if projected:
-        speed = "" if math.isnan(row.projected_ms) else f" ({base / row.projected_ms:.2f}x)"
-        cells.append(_number(row.projected_ms, 0) + speed)
-    return cells
+
+
+def _projected_cells(row: Row, base: Row | None) -> list[str]:
+    """Return milliseconds and speed-up with the profile's overhead and with ours."""
+    pairs = [
+        (row.projected_ms, base.projected_ms if base else math.nan),
+        (row.lean_ms, base.lean_ms if base else math.nan),
+    ]
+    return [
+        _number(ours, 0) + ("" if math.isnan(theirs / ours) else f" ({theirs / ours:.2f}x)")
+        for ours, theirs in pairs
+    ]
 
 
 def _probability(p: float) -> str:

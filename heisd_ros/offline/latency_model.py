@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from heisd_ros.decode.methods import DRAFTER, KERV, RETRIEVAL, Method
 from heisd_ros.errors import ConfigError
 from heisd_ros.types import ACTION_DIM, DecodeReport, DraftKind
 
@@ -168,23 +169,38 @@ def hybrid_mix(
     return retrieval_share * above + (1.0 - retrieval_share) * drafter
 
 
-def project_step(report: DecodeReport, profile: DeviceProfile, *, retrieves: bool) -> float:
+def project_step(report: DecodeReport, profile: DeviceProfile, method: Method) -> float:
     """Return what one recorded step would have taken on a device, ms.
 
-    Every forward after the first is charged as one decode; that is what the autoregressive
-    continuation does.
+    Both views are charged in every step of a method that retrieves: the mode is not known before
+    the picture is. A forward behind the prefill costs what the method runs there: one token (c), a
+    chain of guesses (g), or a tree with the drafting before it (r + g).
 
     Args:
         report: The recorded step.
         profile: The device.
-        retrieves: Whether the method encodes both views for retrieval in every step, as a hybrid
-            method does: the mode is not known before the picture is.
+        method: What decoded it.
     """
-    vision = profile.vision_two_views if retrieves else profile.vision
-    time_ms = profile.overhead + vision
-    if report.kind is DraftKind.RETRIEVAL or report.reason in QUERIED_IN_VAIN:
+    time_ms = profile.overhead
+    time_ms += profile.vision_two_views if method.needs_store else profile.vision
+    if _queried(report, method):
         time_ms += profile.retrieval
     if report.forwards:
-        time_ms += profile.prefill_with(report.nodes)
-        time_ms += (report.forwards - 1) * profile.decode
+        time_ms += profile.prefill_with(report.prefill_nodes)
+        time_ms += (report.forwards - 1) * _later_forward(report, profile, method)
     return time_ms
+
+
+def _queried(report: DecodeReport, method: Method) -> bool:
+    if report.reason in QUERIED_IN_VAIN:
+        return True
+    # A tree that the motion leads stands where retrieval had nothing to say.
+    led_by_motion = report.kind is DraftKind.KINEMATIC and method.needs_store
+    return led_by_motion or RETRIEVAL in method.drafts.get(report.kind, ())
+
+
+def _later_forward(report: DecodeReport, profile: DeviceProfile, method: Method) -> float:
+    finish = method.finish.get(report.kind, "")
+    if finish in (DRAFTER, KERV):
+        return profile.drafting + profile.tree
+    return profile.tree if finish or report.kind is DraftKind.KINEMATIC else profile.decode

@@ -144,6 +144,7 @@ def _to_row(number: int, record: StepRecord) -> dict[str, Any]:
         "accept_length": float(report.accept_length),
         "forwards": int(report.forwards),
         "nodes": int(report.nodes),
+        "prefill_nodes": int(report.prefill_nodes),
         "unverified": int(report.unverified),
         "top_score": float(report.top_score),
         "reason": report.reason,
@@ -172,6 +173,7 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
         nodes=row["nodes"],
         top_score=row["top_score"],
         reason=row["reason"],
+        prefill_nodes=row["prefill_nodes"],
         unverified=row["unverified"],
     )
     metric = TrajectoryMetric(
@@ -195,7 +197,7 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
 def _schema(arrow: Any) -> Any:  # noqa: ANN401  (pyarrow has no types)
     numbers = ["accept_length", "top_score", "fused", *(f"{stage}_ms" for stage in STAGES)]
     numbers += ["curvature_radius", "displacement", "straightness", "speed"]
-    whole = ["step", "forwards", "nodes", "unverified", "samples"]
+    whole = ["step", "forwards", "nodes", "prefill_nodes", "unverified", "samples"]
     fields = [(name, arrow.int32()) for name in whole]
     fields += [(name, arrow.float64()) for name in numbers]
     fields += [("kind", arrow.string()), ("reason", arrow.string()), ("skipped", arrow.bool_())]

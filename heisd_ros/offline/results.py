@@ -63,6 +63,7 @@ class Row:
         deviation: From autoregression; None if it was not asked.
         same_as_base: Episodes with exactly the tokens of `BASE`'s episode from the same initial
             state, or -1 if none can be compared.
+        lean_ms: `projected_ms` with `Results.overhead_ms` in place of the profile's overhead.
     """
 
     task: int
@@ -83,6 +84,7 @@ class Row:
     projected_ms: float
     deviation: Deviation | None
     same_as_base: int
+    lean_ms: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Results:
         profile: Name of the device profile of `projected_ms`, empty without one.
         rows: Methods over all tasks first, then task by task.
         pairs: Every other method against `BASE`.
+        overhead_ms: What a step costs outside the model in `Row.lean_ms`.
     """
 
     settings: dict[str, Any]
@@ -123,6 +126,7 @@ class Results:
     profile: str
     rows: list[Row]
     pairs: list[Pair]
+    overhead_ms: float = math.nan
 
 
 def write_results(results: Results, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -19,12 +20,22 @@ from heisd_ros.offline.records import EpisodeRecord, StepRecord, read_records
 from heisd_ros.offline.results import ALL_TASKS, BASE, Deviation, Pair, Results, Row
 from heisd_ros.types import IntArray
 
+OVERHEAD_MS = 10.0
+"""Our overhead from camera to twist, bounded from above: see bench/node_latency.py."""
+
 GRIPPER_FLIP = 64
 """Open and closed are 128 bins apart: from half of that on, the gripper does something else."""
 
 
-def summarise_run(folder: Path, profile: DeviceProfile | None = None) -> Results:
+def summarise_run(
+    folder: Path, profile: DeviceProfile | None = None, *, overhead_ms: float = OVERHEAD_MS
+) -> Results:
     """Read a run's folder and return its figures.
+
+    Args:
+        folder: Of the run.
+        profile: Device that the steps are projected onto.
+        overhead_ms: Overhead of a second projection, in place of the profile's.
 
     Raises:
         DataError: If the folder holds no run.
@@ -45,12 +56,15 @@ def summarise_run(folder: Path, profile: DeviceProfile | None = None) -> Results
                 r for r in records if r.key.method == method and task in (ALL_TASKS, r.key.task)
             ]
             if chosen:
-                rows.append(row_of(task, method, chosen, records, profile))
+                row = row_of(task, method, chosen, records, profile)
+                lean = _projected(method, chosen, _with_overhead(profile, overhead_ms))
+                rows.append(dataclasses.replace(row, lean_ms=lean))
     return Results(
         settings=about["settings"],
         runs=about["runs"],
         instructions={record.key.task: record.instruction for record in records},
         profile=profile.name if profile else "",
+        overhead_ms=overhead_ms,
         rows=rows,
         pairs=[pair_of(method, records) for method in methods if method != BASE],
     )
@@ -85,7 +99,7 @@ def row_of(
         mode_share=summary.mode_share,
         p50_ms=summary.total_ms_p50,
         p99_ms=summary.total_ms_p99,
-        projected_ms=_projected(method, steps, profile),
+        projected_ms=_projected(method, chosen, profile),
         deviation=deviation_of(steps),
         same_as_base=_same_as_base(method, ended, everything),
     )
@@ -117,12 +131,18 @@ def pair_of(method: str, records: Sequence[EpisodeRecord]) -> Pair:
     return Pair(method, len(both), only_base, only_method, mcnemar(only_base, only_method))
 
 
-def _projected(method: str, steps: Sequence[StepRecord], profile: DeviceProfile | None) -> float:
+def _projected(
+    method: str, chosen: Sequence[EpisodeRecord], profile: DeviceProfile | None
+) -> float:
     known = METHODS.get(split_label(method)[0])
     if profile is None or known is None:
         return math.nan
-    retrieves = known.needs_store
-    return _mean([project_step(row.report, profile, retrieves=retrieves) for row in steps])
+    steps = [row.report for record in chosen if not record.crash for row in record.rows]
+    return _mean([project_step(report, profile, known) for report in steps])
+
+
+def _with_overhead(profile: DeviceProfile | None, overhead_ms: float) -> DeviceProfile | None:
+    return None if profile is None else dataclasses.replace(profile, overhead=overhead_ms)
 
 
 def _same_as_base(

@@ -29,7 +29,9 @@ CONFIG = {
 
 
 def step(kind, *, forwards, nodes=0, accept=1, tokens=31800, shadow=None):
-    report = DecodeReport(kind, False, accept, forwards, {"total": 10.0}, nodes=nodes)
+    report = DecodeReport(
+        kind, False, accept, forwards, {"total": 10.0}, nodes=nodes, prefill_nodes=nodes
+    )
     shadows = NONE if shadow is None else np.array(shadow)
     return StepRecord(report, np.full(7, tokens), np.zeros(7), np.zeros(3), None, shadows)
 
@@ -79,8 +81,10 @@ def test_counts_and_projection_by_hand(run):
     assert heisd.forwards == pytest.approx(5.0)
     assert heisd.accept_length == pytest.approx(4.0)
     assert heisd.mode_share["retrieval"] == pytest.approx(2 / 3)
-    # Drafted: 10 + 7 + 1 + 20 * 1.3 + 3 * 3 = 53; AR step of a hybrid: 10 + 7 + 20 + 18 = 55
-    assert heisd.projected_ms == pytest.approx((53 + 55 + 53) / 3)
+    # Drafted: 10 + 7 + 1 + 20 * 1.3 + 3 * 4 = 56; AR step of a hybrid: 10 + 7 + 20 + 18 = 55
+    assert heisd.projected_ms == pytest.approx((56 + 55 + 56) / 3)
+    lean = row_of(summarise_run(run, PROFILE, overhead_ms=4.0), "heisd")
+    assert lean.lean_ms == pytest.approx((50 + 49 + 50) / 3)
     assert row_of(results, "ar").projected_ms == pytest.approx(53.0)
     assert heisd.steps == pytest.approx(1.5)
 
@@ -134,7 +138,7 @@ def test_open_loop_replay_has_no_decoding_figures(run):
     replayed = StepRecord(report, NONE, np.zeros(7), np.zeros(3), None, NONE)
     add(run, "replay", 0, [replayed], success=False)
     line = next(x for x in markdown(summarise_run(run, PROFILE)).splitlines() if "`replay`" in x)
-    assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - |"
+    assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - | - |"
 
 
 def test_page_keeps_its_prose(run):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from heisd_ros.decode.methods import METHODS
 from heisd_ros.errors import ConfigError
 from heisd_ros.offline import latency_model as model
 from heisd_ros.types import DecodeReport, DraftKind
@@ -70,15 +71,29 @@ def step(kind, **values):
 
 def test_projection_of_recorded_steps_uses_the_same_formulas(a100):
     plain = step(DraftKind.AR)
-    assert model.project_step(plain, a100, retrieves=False) == model.autoregressive(a100)
+    assert model.project_step(plain, a100, METHODS["ar"]) == model.autoregressive(a100)
     # In a hybrid method the wrist view has been encoded before the mode is known: + 3 ms.
-    hybrid = model.project_step(plain, a100, retrieves=True)
+    hybrid = model.project_step(plain, a100, METHODS["heisd"])
     assert hybrid == pytest.approx(model.autoregressive(a100) + 3.0)
-    drafted = step(DraftKind.RETRIEVAL, forwards=4, nodes=36)
+    drafted = step(DraftKind.RETRIEVAL, forwards=4, nodes=36, prefill_nodes=36)
     expected = model.draft_in_prefill(a100, 36, 3)
-    assert model.project_step(drafted, a100, retrieves=True) == pytest.approx(expected)
+    assert model.project_step(drafted, a100, METHODS["heisd_paper"]) == pytest.approx(expected)
     skipped = step(DraftKind.RETRIEVAL, skipped=True, forwards=0)
-    assert model.project_step(skipped, a100, retrieves=True) == model.retrieval_only(a100)
+    assert model.project_step(skipped, a100, METHODS["heisd_paper"]) == model.retrieval_only(a100)
+
+
+def test_a_later_forward_costs_what_the_method_runs_in_it(a100):
+    # 53 + 8 + 25, then two trees with the drafting before each: 2 (17.3 + 15.5).
+    drafted = step(DraftKind.DRAFTER, forwards=3, nodes=98)
+    assert model.project_step(drafted, a100, METHODS["spec_vla"]) == pytest.approx(151.6)
+    # Two views, the query, 36 nodes in a prefill of 285, one chain behind it.
+    chain = step(DraftKind.RETRIEVAL, forwards=2, nodes=41, prefill_nodes=36)
+    expected = 53 + 11 + 5.13 + 25 * (1 + 36 / 285) + 15.5
+    assert model.project_step(chain, a100, METHODS["heisd_lossless"]) == pytest.approx(expected)
+    # HeiSD's published code asks no store below the boundary, ours drafts from it in every step.
+    below = step(DraftKind.DRAFTER, forwards=1)
+    assert model.project_step(below, a100, METHODS["heisd_paper"]) == pytest.approx(89.0)
+    assert model.project_step(below, a100, METHODS["heisd"]) == pytest.approx(94.13)
 
 
 def test_profile_without_a_figure_is_refused(tmp_path):
