@@ -121,6 +121,7 @@ def deviation_table(results: Results) -> str:
         "L1 (bins)",
         "Linf (bins)",
         "Linf p95",
+        "xyz / rotation (action units)",
         "gripper differs",
         "episodes identical to AR's",
     ]
@@ -137,6 +138,7 @@ def deviation_table(results: Results) -> str:
                 _number(found.l1, 1),
                 _number(found.linf, 1),
                 _number(found.linf_p95, 0),
+                f"{_number(found.translation, 3)} / {_number(found.rotation, 3)}",
                 _percent(found.gripper_share, 2),
                 f"{row.same_as_base}/{row.episodes}" if row.same_as_base >= 0 else NONE,
             ]

@@ -12,9 +12,9 @@ import numpy as np
 from heisd_ros.decode.stopwatch import Stopwatch
 from heisd_ros.offline.records import StepRecord
 from heisd_ros.protocols import VisionEncoder
-from heisd_ros.types import DecodeResult, IntArray, Observation
+from heisd_ros.types import Action, DecodeResult, Observation
 
-NO_TOKENS: IntArray = np.zeros(0, dtype=np.int64)
+NO_ACTION = Action(np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
 class Policy(Protocol):
@@ -71,15 +71,21 @@ class RecordingPolicy:
     def act(self, observation: Observation) -> DecodeResult:
         """Return the policy's action."""
         if self._shadow is None:
-            result, shadow_tokens = self._policy.act(observation), NO_TOKENS
+            result, other = self._policy.act(observation), NO_ACTION
         else:
-            result, shadow_tokens = self._act_with_shadow(observation, self._shadow)
+            result, other = self._act_with_shadow(observation, self._shadow)
         pose = observation.proprioception
         position = np.full(3, np.nan) if pose is None else pose.position
         action = result.action
         self.rows.append(
             StepRecord(
-                result.report, action.tokens, action.values, position, result.metric, shadow_tokens
+                result.report,
+                action.tokens,
+                action.values,
+                position,
+                result.metric,
+                other.tokens,
+                other.values,
             )
         )
         return result
@@ -92,7 +98,7 @@ class RecordingPolicy:
 
     def _act_with_shadow(
         self, observation: Observation, shadow: Shadow
-    ) -> tuple[DecodeResult, IntArray]:
+    ) -> tuple[DecodeResult, Action]:
         watch = Stopwatch(self._clock)
         features = shadow.encoder.encode(observation.frames)
         watch.lap("vision")
@@ -104,4 +110,4 @@ class RecordingPolicy:
             stages[stage] = stages.get(stage, 0.0) + vision_ms
         report = dataclasses.replace(result.report, stage_ms=stages)
         answer = shadow.policy.act(seen)
-        return dataclasses.replace(result, report=report), answer.action.tokens
+        return dataclasses.replace(result, report=report), answer.action

@@ -23,6 +23,7 @@ STAGES = ("vision", "draft", "prefill", "decode", "total")
 """Stages of a step, in order of time; see `decode/policy.py`."""
 
 SUFFIX = ".parquet"
+NO_VALUES: FloatArray = np.zeros(0)
 _META = b"episode"
 _INSTALL = "pyarrow is needed for the records of an evaluation: pip install 'heisd_ros[report]'"
 
@@ -54,6 +55,7 @@ class StepRecord:
         metric: Kinematics of the window; None without a measured pose.
         shadow_tokens: int64 (7,), what autoregression would have done on the very same
             observation, or (0,) if it was not asked.
+        shadow_values: float64 (7,), the same in action units, or (0,).
     """
 
     report: DecodeReport
@@ -62,6 +64,7 @@ class StepRecord:
     position: FloatArray
     metric: TrajectoryMetric | None
     shadow_tokens: IntArray
+    shadow_values: FloatArray = NO_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ def _to_row(number: int, record: StepRecord) -> dict[str, Any]:
         "values": [float(value) for value in record.values],
         "position": [float(value) for value in record.position],
         "shadow_tokens": [int(token) for token in record.shadow_tokens],
+        "shadow_values": [float(value) for value in record.shadow_values],
     }
     row.update({f"{stage}_ms": report.stage_ms.get(stage, math.nan) for stage in STAGES})
     for name in ("curvature_radius", "displacement", "straightness", "speed"):
@@ -191,6 +195,7 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
         np.array(row["position"], dtype=np.float64),
         metric if row["samples"] else None,
         np.array(row["shadow_tokens"], dtype=np.int64),
+        np.array(row["shadow_values"], dtype=np.float64),
     )
 
 
@@ -202,7 +207,9 @@ def _schema(arrow: Any) -> Any:  # noqa: ANN401  (pyarrow has no types)
     fields += [(name, arrow.float64()) for name in numbers]
     fields += [("kind", arrow.string()), ("reason", arrow.string()), ("skipped", arrow.bool_())]
     fields += [(name, arrow.list_(arrow.int32())) for name in ("tokens", "shadow_tokens")]
-    fields += [(name, arrow.list_(arrow.float64())) for name in ("values", "position")]
+    fields += [
+        (name, arrow.list_(arrow.float64())) for name in ("values", "position", "shadow_values")
+    ]
     return arrow.schema(fields)
 
 

@@ -29,6 +29,8 @@ class Deviation:
         linf: Mean of the largest bias of the six continuous tokens, bins.
         linf_p95: 95th percentile of the same, bins.
         gripper_share: Steps in which the gripper does something else, [0, 1].
+        translation: Mean distance of the translations (x, y, z), action units.
+        rotation: Mean distance of the rotations (rx, ry, rz), action units.
     """
 
     steps: int
@@ -37,6 +39,8 @@ class Deviation:
     linf: float
     linf_p95: float
     gripper_share: float
+    translation: float = math.nan
+    rotation: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from heisd_ros.offline.intervals import mcnemar, wilson
 from heisd_ros.offline.latency_model import DeviceProfile, project_step
 from heisd_ros.offline.records import EpisodeRecord, StepRecord, read_records
 from heisd_ros.offline.results import ALL_TASKS, BASE, Deviation, Pair, Results, Row
-from heisd_ros.types import IntArray
+from heisd_ros.types import FloatArray, IntArray
 
 OVERHEAD_MS = 10.0
 """Our overhead from camera to twist, bounded from above: see bench/node_latency.py."""
@@ -107,18 +107,21 @@ def row_of(
 
 def deviation_of(steps: Sequence[StepRecord]) -> Deviation | None:
     """Return how far the executed tokens are from the shadow's; None without a shadow."""
-    pairs = [(row.tokens, row.shadow_tokens) for row in steps if len(row.shadow_tokens)]
-    if not pairs:
+    asked = [row for row in steps if len(row.shadow_tokens)]
+    if not asked:
         return None
-    bias: IntArray = np.array([np.abs(executed - shadow) for executed, shadow in pairs])
+    bias: IntArray = np.array([np.abs(row.tokens - row.shadow_tokens) for row in asked])
+    apart: FloatArray = np.array([row.values - row.shadow_values for row in asked])
     largest = bias[:, :6].max(axis=1)
     return Deviation(
-        steps=len(pairs),
+        steps=len(asked),
         equal_share=float((bias == 0).all(axis=1).mean()),
         l1=float(bias[:, :6].sum(axis=1).mean()),
         linf=float(largest.mean()),
         linf_p95=float(np.percentile(largest, 95)),
         gripper_share=float((bias[:, 6] >= GRIPPER_FLIP).mean()),
+        translation=float(np.linalg.norm(apart[:, 0:3], axis=1).mean()),
+        rotation=float(np.linalg.norm(apart[:, 3:6], axis=1).mean()),
     )
 
 

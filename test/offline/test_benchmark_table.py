@@ -33,7 +33,8 @@ def step(kind, *, forwards, nodes=0, accept=1, tokens=31800, shadow=None):
         kind, False, accept, forwards, {"total": 10.0}, nodes=nodes, prefill_nodes=nodes
     )
     shadows = NONE if shadow is None else np.array(shadow)
-    return StepRecord(report, np.full(7, tokens), np.zeros(7), np.zeros(3), None, shadows)
+    values = NONE if shadow is None else np.array([0.3, 0.0, 0.4, 0.0, 0.0, 0.2, 1.0])
+    return StepRecord(report, np.full(7, tokens), np.zeros(7), np.zeros(3), None, shadows, values)
 
 
 def add(folder, method, init, rows, *, success=True, crash="", task=0):
@@ -97,6 +98,8 @@ def test_deviation_from_the_shadow_by_hand(run):
     assert found.linf == pytest.approx(20 / 3)
     assert found.gripper_share == pytest.approx(1 / 3)
     assert found.equal_share == 0.0
+    # |(0.3, 0, 0.4)| and |(0, 0, 0.2)|.
+    assert (found.translation, found.rotation) == (pytest.approx(0.5), pytest.approx(0.2))
     assert row_of(summarise_run(run), "ar").deviation is None
 
 
