@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ STAGES = ("vision", "draft", "prefill", "decode", "total")
 """Stages of a step, in order of time; see `decode/policy.py`."""
 
 SUFFIX = ".parquet"
-NO_VALUES: FloatArray = np.zeros(0)
 _META = b"episode"
 _INSTALL = "pyarrow is needed for the records of an evaluation: pip install 'heisd_ros[report]'"
 
@@ -64,7 +63,7 @@ class StepRecord:
     position: FloatArray
     metric: TrajectoryMetric | None
     shadow_tokens: IntArray
-    shadow_values: FloatArray = NO_VALUES
+    shadow_values: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
