@@ -12,7 +12,7 @@ ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 SOURCES := $(shell find heisd_ros msg launch config weights -type f ! -name '*.pyc' 2>/dev/null)
 INSTALLED := $(VENV)/.installed-$(ROS_DISTRO)
 
-.PHONY: setup test lint demo
+.PHONY: setup test coverage lint demo
 
 setup: $(INSTALLED)
 
@@ -29,6 +29,11 @@ endif
 
 test: setup
 	$(ROS_ENV) $(BIN)/python -m pytest
+
+# What decides whether the arm moves: every branch is taken by its own tests, or this fails.
+coverage: setup
+	$(BIN)/python -m pytest test/command -q --cov=heisd_ros/command --cov-branch \
+	  --cov-config=test/command/coverage.ini --cov-report=term-missing
 
 lint:
 	$(BIN)/ruff check .

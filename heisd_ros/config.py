@@ -264,6 +264,13 @@ class CommandConfig:
         low=1e-3,
         high=100.0,
     )
+    rate_margin: float = option(
+        2.0,
+        "Decisions may come this much faster than control_hz; beyond it they share the step "
+        "limits [-].",
+        low=1.0,
+        high=100.0,
+    )
     workspace_low: tuple[float, ...] = option(
         (-10.0, -10.0, -10.0), "Lower corner of the workspace box [m]."
     )
@@ -289,6 +296,35 @@ class CommandConfig:
     )
     max_failures: int = option(
         3, "Failed decisions in a row before deciding stops [steps].", low=1, high=1000
+    )
+    rest: str = option(
+        "zeros",
+        "What is sent at rest: zeros all the time, or rest_zeros of them and then silence [-].",
+        choices=("zeros", "silence"),
+    )
+    rest_zeros: int = option(
+        4, "Zero commands after the last motion, before silence [-].", low=1, high=1000
+    )
+
+
+@dataclass(frozen=True)
+class ArmingConfig:
+    """Whether decisions may move the arm."""
+
+    start: str = option(
+        "auto",
+        "State at start; disarmed: a dry run until armed. auto: armed if time is simulated [-].",
+        choices=("auto", "armed", "disarmed"),
+    )
+    deadman: bool = option(False, "Move only while the deadman topic says true.")
+    deadman_timeout_s: float = option(
+        0.2, "A held dead man's switch counts this long [s].", low=0.02, high=5.0
+    )
+    estop_timeout_s: float = option(
+        0.0,
+        "Silence of the estop topic that disarms [s]; 0: it need not be heard.",
+        low=0.0,
+        high=60.0,
     )
 
 
@@ -363,6 +399,7 @@ class HeisdConfig:
     skip: SkipConfig = field(default_factory=SkipConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     command: CommandConfig = field(default_factory=CommandConfig)
+    arming: ArmingConfig = field(default_factory=ArmingConfig)
     simulation: SimulationConfig = field(default_factory=SimulationConfig)
     ros: RosConfig = field(default_factory=RosConfig)
     record: RecordConfig = field(default_factory=RecordConfig)

@@ -120,7 +120,8 @@ class Observation:
     """Everything a policy may look at in one control step.
 
     A caller that has already encoded the frames passes `features`; one that has already measured
-    the trajectory passes `metric`. The policy fills in what is missing.
+    the trajectory passes `metric`. The policy fills in what is missing. `arrived_ns` is when the
+    pictures arrived here, nanoseconds of a clock that never jumps; None where that means nothing.
     """
 
     frames: tuple[Frame, ...]
@@ -129,6 +130,7 @@ class Observation:
     features: VisualFeatures | None = None
     metric: TrajectoryMetric | None = None
     stamp_ns: int = 0
+    arrived_ns: int | None = None
 
 
 class TokenTree(Protocol):

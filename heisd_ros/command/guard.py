@@ -7,13 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from heisd_ros.command.command import to_command, zero_command
 from heisd_ros.command.limits import limit_change, limit_norm, limit_to_box
+from heisd_ros.command.reasons import Reason
 from heisd_ros.config import CommandConfig
 from heisd_ros.errors import ConfigError, ShapeError
 from heisd_ros.types import Action, EndEffectorCommand, FloatArray
@@ -22,25 +22,8 @@ PICTURE_AHEAD_NS = 20_000_000
 """A camera clock may run ahead of ours by this much; more is a stamp from the future."""
 
 
-class GuardReason(str, Enum):
-    """Why a command was changed or refused; counted and shown in the diagnostics."""
-
-    NON_FINITE = "non_finite"
-    WRONG_LENGTH = "wrong_length"
-    LINEAR_LIMIT = "linear_limit"
-    ANGULAR_LIMIT = "angular_limit"
-    LINEAR_STEP = "linear_step"
-    ANGULAR_STEP = "angular_step"
-    GRIPPER_LIMIT = "gripper_limit"
-    STALE_IMAGE = "stale_image"
-    STALE_COMMAND = "stale_command"
-    FUTURE_STAMP = "future_stamp"
-    EMPTY_FRAME = "empty_frame"
-    WRONG_FRAME = "wrong_frame"
-    OLD_INSTRUCTION = "old_instruction"
-    OUTSIDE_WORKSPACE = "outside_workspace"
-    DECODER_FAILED = "decoder_failed"
-    INACTIVE = "inactive"
+GuardReason = Reason
+"""The name this enumeration had when only the guard had reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +37,7 @@ class GuardResult:
     """
 
     command: EndEffectorCommand
-    reasons: tuple[GuardReason, ...]
+    reasons: tuple[Reason, ...]
     passed: bool
 
 
@@ -83,11 +66,11 @@ class CommandGuard:
         if not config.frame_id:
             raise ConfigError("command.frame_id must name the frame of the twist")
         self._gripper = zero_command(config.frame_id, gripper).gripper
-        self._counts: Counter[GuardReason] = Counter()
+        self._counts: Counter[Reason] = Counter()
         self.reset()
 
     @property
-    def counts(self) -> dict[GuardReason, int]:
+    def counts(self) -> dict[Reason, int]:
         """How often each reason occurred."""
         return dict(self._counts)
 
@@ -104,6 +87,8 @@ class CommandGuard:
         *,
         instruction: str | None = None,
         position: ArrayLike | None = None,
+        position_frame: str = "",
+        arrival_age_ns: int | None = None,
     ) -> GuardResult:
         """Return the command that may be sent.
 
@@ -113,15 +98,19 @@ class CommandGuard:
             instruction: The instruction that is active now; None skips the comparison.
             position: Measured end-effector position (3,), metres, frame of the command; None
                 skips the workspace box.
+            position_frame: Frame of the position; empty: not known, taken for the command's.
+            arrival_age_ns: How long ago the oldest picture arrived here, nanoseconds of a clock
+                that never jumps: a camera with a wrong clock makes old pictures look new. None
+                skips the comparison.
         """
         where = None if position is None else np.asarray(position, dtype=np.float64)
         refusals = [
             *_value_faults(command, where),
-            *self._frame_faults(command),
-            *self._time_faults(command, now_ns),
+            *self._frame_faults(command, position_frame),
+            *self._time_faults(command, now_ns, arrival_age_ns),
         ]
         if instruction is not None and command.instruction != instruction:
-            refusals.append(GuardReason.OLD_INSTRUCTION)
+            refusals.append(Reason.OLD_INSTRUCTION)
         if refusals:
             return self._refused(refusals, now_ns)
         return self._limited(command, now_ns, where)
@@ -135,6 +124,8 @@ class CommandGuard:
         decided_for: str = "",
         instruction: str | None = None,
         position: ArrayLike | None = None,
+        position_frame: str = "",
+        arrival_age_ns: int | None = None,
     ) -> GuardResult:
         """Convert an action with the configured rate, scales and frame, then check it.
 
@@ -147,6 +138,8 @@ class CommandGuard:
             decided_for: The instruction it was decided for.
             instruction: As in `check`.
             position: As in `check`.
+            position_frame: As in `check`.
+            arrival_age_ns: As in `check`.
         """
         config = self._config
         try:
@@ -161,14 +154,21 @@ class CommandGuard:
                 instruction=decided_for,
             )
         except ShapeError:
-            return self.refuse(GuardReason.WRONG_LENGTH, now_ns)
-        return self.check(command, now_ns, instruction=instruction, position=position)
+            return self.refuse(Reason.WRONG_LENGTH, now_ns)
+        return self.check(
+            command,
+            now_ns,
+            instruction=instruction,
+            position=position,
+            position_frame=position_frame,
+            arrival_age_ns=arrival_age_ns,
+        )
 
-    def refuse(self, reason: GuardReason, now_ns: int) -> GuardResult:
+    def refuse(self, reason: Reason, now_ns: int) -> GuardResult:
         """Return a counted zero command for a step that produced no decision."""
         return self._refused([reason], now_ns)
 
-    def _refused(self, reasons: list[GuardReason], now_ns: int) -> GuardResult:
+    def _refused(self, reasons: list[Reason], now_ns: int) -> GuardResult:
         self._counts.update(reasons)
         self.reset()
         zero = zero_command(self._config.frame_id, self._gripper, stamp_ns=now_ns)
@@ -180,52 +180,71 @@ class CommandGuard:
         config = self._config
         if not 0 <= now_ns - self._last_ns <= config.lifetime_s * 1e9:
             self.reset()  # the hold has run out since: the arm stands still
+        share = self._share_of_step(now_ns)
         reasons = []
         linear, over = limit_norm(command.linear, config.max_linear)
-        reasons += [GuardReason.LINEAR_LIMIT] * over
+        reasons += [Reason.LINEAR_LIMIT] * over
         angular, over = limit_norm(command.angular, config.max_angular)
-        reasons += [GuardReason.ANGULAR_LIMIT] * over
-        linear, over = limit_change(linear, self._linear, config.max_linear_step)
-        reasons += [GuardReason.LINEAR_STEP] * over
-        angular, over = limit_change(angular, self._angular, config.max_angular_step)
-        reasons += [GuardReason.ANGULAR_STEP] * over
+        reasons += [Reason.ANGULAR_LIMIT] * over
+        linear, over = limit_change(linear, self._linear, config.max_linear_step * share)
+        reasons += [Reason.LINEAR_STEP] * over
+        angular, turned = limit_change(angular, self._angular, config.max_angular_step * share)
+        reasons += [Reason.ANGULAR_STEP] * turned
+        reasons += [Reason.RATE_LIMIT] * ((over or turned) and share < 1.0)
         if position is not None:
             horizon_s = max(config.lifetime_s, 1.0 / config.control_hz)
             linear, over = limit_to_box(linear, position, self._box, horizon_s)
-            reasons += [GuardReason.OUTSIDE_WORKSPACE] * over
+            reasons += [Reason.OUTSIDE_WORKSPACE] * over
         gripper = min(max(float(command.gripper), 0.0), 1.0)
-        reasons += [GuardReason.GRIPPER_LIMIT] * (gripper != command.gripper)
+        reasons += [Reason.GRIPPER_LIMIT] * (gripper != command.gripper)
         self._counts.update(reasons)
         self._linear, self._angular = linear, angular
         self._gripper, self._last_ns = gripper, now_ns
         safe = dataclasses.replace(command, linear=linear, angular=angular, gripper=gripper)
         return GuardResult(safe, tuple(reasons), passed=True)
 
-    def _frame_faults(self, command: EndEffectorCommand) -> list[GuardReason]:
-        if not command.frame_id:
-            return [GuardReason.EMPTY_FRAME]
-        return [GuardReason.WRONG_FRAME] * (command.frame_id != self._config.frame_id)
+    def _share_of_step(self, now_ns: int) -> float:
+        """Return how much of the step limits a decision may use that comes this soon.
 
-    def _time_faults(self, command: EndEffectorCommand, now_ns: int) -> list[GuardReason]:
+        Without it, decisions at ten times the control rate could change the velocity ten times as
+        fast. Whoever starts from rest has the whole step.
+        """
+        if self._last_ns == 0:
+            return 1.0
+        periods = (now_ns - self._last_ns) * 1e-9 * self._config.control_hz
+        return min(1.0, periods * self._config.rate_margin)
+
+    def _frame_faults(self, command: EndEffectorCommand, position_frame: str) -> list[Reason]:
+        if not command.frame_id:
+            return [Reason.EMPTY_FRAME]
+        faults = [Reason.WRONG_FRAME] * (command.frame_id != self._config.frame_id)
+        other = position_frame not in ("", self._config.frame_id)
+        return faults + [Reason.WRONG_POSE_FRAME] * other
+
+    def _time_faults(
+        self, command: EndEffectorCommand, now_ns: int, arrival_age_ns: int | None
+    ) -> list[Reason]:
         config = self._config
         faults = []
         picture_ahead = command.observed_ns > now_ns + PICTURE_AHEAD_NS
         if command.stamp_ns > now_ns or picture_ahead:
-            faults.append(GuardReason.FUTURE_STAMP)
+            faults.append(Reason.FUTURE_STAMP)
         if now_ns - command.observed_ns > config.image_timeout_s * 1e9:
-            faults.append(GuardReason.STALE_IMAGE)
+            faults.append(Reason.STALE_IMAGE)
+        if arrival_age_ns is not None and arrival_age_ns > config.image_timeout_s * 1e9:
+            faults.append(Reason.STALE_ARRIVAL)
         if now_ns - command.stamp_ns > config.lifetime_s * 1e9:
-            faults.append(GuardReason.STALE_COMMAND)
+            faults.append(Reason.STALE_COMMAND)
         return faults
 
 
-def _value_faults(command: EndEffectorCommand, position: FloatArray | None) -> list[GuardReason]:
+def _value_faults(command: EndEffectorCommand, position: FloatArray | None) -> list[Reason]:
     parts = [np.asarray(command.linear), np.asarray(command.angular)]
     parts += [] if position is None else [position]
     if any(part.shape != (3,) for part in parts):
-        return [GuardReason.WRONG_LENGTH]
+        return [Reason.WRONG_LENGTH]
     finite = np.isfinite(np.concatenate([*parts, [command.gripper]])).all()
-    return [] if finite else [GuardReason.NON_FINITE]
+    return [] if finite else [Reason.NON_FINITE]
 
 
 def _checked_box(low: Sequence[float], high: Sequence[float]) -> tuple[FloatArray, FloatArray]:

@@ -8,12 +8,13 @@ import threading
 import numpy as np
 
 from heisd_ros.command.command import zero_command
+from heisd_ros.command.reasons import Reason
 from heisd_ros.errors import ConfigError, DataError
 from heisd_ros.types import EndEffectorCommand
 
-EMPTY = "empty"
-STALE = "stale"
-CLOCK_BACK = "clock_back"
+EMPTY = Reason.EMPTY.value
+STALE = Reason.STALE.value
+CLOCK_BACK = Reason.CLOCK_BACK.value
 
 
 class CommandHold:
@@ -55,7 +56,7 @@ class CommandHold:
         with self._lock:
             if not np.isfinite(numbers).all():
                 self._command = None
-                self._reason = "non_finite"
+                self._reason = Reason.NON_FINITE.value
                 raise DataError(
                     f"a held command must be finite, got {numbers.tolist()}; pass it through "
                     "CommandGuard.check first"

@@ -38,7 +38,7 @@ def limit_change(wanted: FloatArray, last: FloatArray, limit: float) -> tuple[Fl
     Args:
         wanted: Wanted vector.
         last: The vector sent before.
-        limit: Largest norm of their difference, > 0.
+        limit: Largest norm of their difference, >= 0; at 0 the last vector stays.
     """
     change = wanted - last
     distance = float(np.linalg.norm(change))

@@ -49,13 +49,23 @@ class ObservationAssembler:
         self._opening_ns = 0
         self._metric: TrajectoryMetric | None = None
         self._arrival_ns = 0
+        self._arrived_steady_ns: int | None = None
         self._decided_ns = -1
         self.reason = NO_FRAMES
 
-    def offer_features(self, features: VisualFeatures, now_ns: int) -> None:
-        """Take the features of new pictures; pictures already decided from are ignored."""
+    def offer_features(
+        self, features: VisualFeatures, now_ns: int, *, arrived_ns: int | None = None
+    ) -> None:
+        """Take the features of new pictures; pictures already decided from are ignored.
+
+        Args:
+            features: Of one set of pictures.
+            now_ns: Time on the clock of the stamps, nanoseconds.
+            arrived_ns: When the pictures arrived, on a clock that never jumps; passed on.
+        """
         if features.stamp_ns != self._decided_ns:
             self._features, self._arrival_ns = features, now_ns
+            self._arrived_steady_ns = arrived_ns
 
     def offer_pose(self, pose: Proprioception) -> None:
         """Take a measured pose; its gripper opening is not looked at."""
@@ -89,6 +99,7 @@ class ObservationAssembler:
             features=features,
             metric=self._metric if expect_metric else None,
             stamp_ns=features.stamp_ns,
+            arrived_ns=self._arrived_steady_ns,
         )
 
     def _missing(self, now_ns: int, expect_metric: bool) -> str:

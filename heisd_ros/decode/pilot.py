@@ -10,15 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from heisd_ros.command.arming import Arming
 from heisd_ros.command.debounce import GripperDebounce
-from heisd_ros.command.guard import CommandGuard, GuardReason, GuardResult
+from heisd_ros.command.guard import CommandGuard, GuardResult
 from heisd_ros.command.hold import CommandHold
+from heisd_ros.command.reasons import Reason
+from heisd_ros.command.tail import ZeroTail
 from heisd_ros.config import HeisdConfig
 from heisd_ros.types import DecodeResult, EndEffectorCommand, Observation
 
-LATE_RESULT = "late_result"
+LATE_RESULT = Reason.LATE_RESULT.value
 FATAL_TEXTS = ("device-side assert",)
 """After such an error the accelerator is unusable for this process: only a restart helps."""
+SILENT = (Reason.DRY_RUN, Reason.DISARMED)
+"""While nothing may move for these reasons, nothing is said either, once the zeros are said."""
 
 
 class Policy(Protocol):
@@ -45,6 +50,7 @@ class Decision:
         guard: What the guard changed or refused.
         reason: Why there is no motion, or why the step fell back; empty when all went well.
         moves: True if the command carries the decision.
+        wanted: What the guard would let through if nothing were stopped: what a dry run shows.
     """
 
     observation: Observation
@@ -53,6 +59,7 @@ class Decision:
     guard: tuple[str, ...]
     reason: str
     moves: bool
+    wanted: EndEffectorCommand | None = None
 
 
 def with_vision_time(decision: Decision, vision_ms: float) -> Decision:
@@ -79,6 +86,7 @@ class Pilot:
     `decide` and `end_episode` belong to one deciding thread; all else may be called from anywhere.
 
     Attributes:
+        arming: Whether motion may leave; to be fed with what is heard of stops and switches.
         counts: How often each reason occurred.
         fatal: Text of an error after which the process should be restarted; empty otherwise.
     """
@@ -91,27 +99,32 @@ class Pilot:
         now_ns: Callable[[], int],
         steady_ns: Callable[[], int],
         pace: float = 1.0,
+        simulated: bool = True,
     ) -> None:
         """Join the parts.
 
         Args:
             policy: Decides.
-            config: Section `command` is used.
+            config: Sections `command` and `arming` are used.
             now_ns: The clock of the stamps, nanoseconds.
             steady_ns: A clock that never jumps, nanoseconds: it limits how long a command lives.
             pace: Seconds of the stamps' clock per second of the steady clock.
+            simulated: Whether the arm is simulated.
         """
         command = config.command
         self._policy = policy
         self._config = command
-        self._now_ns, self._steady_ns = now_ns, steady_ns
+        self._now_ns, self._steady_ns, self._pace = now_ns, steady_ns, pace
+        self.arming = Arming(config.arming, simulated=simulated)
         self._guard = CommandGuard(command)
         self._hold = CommandHold(round(command.lifetime_s / pace * 1e9), frame_id=command.frame_id)
         self._debounce = GripperDebounce(command.gripper_debounce)
+        self._tail = ZeroTail(command.rest_zeros)
         self._lock = threading.Lock()
         self._instruction = ""
         self._stopped = ""
         self._standing: EndEffectorCommand | None = None
+        self._blocked: Reason | None = None
         self._failures = 0
         self.counts: Counter[str] = Counter()
         self.fatal = ""
@@ -131,13 +144,15 @@ class Pilot:
         with self._lock:
             if instruction != self._instruction:
                 self._instruction = instruction
-                self._rest("new_instruction")
+                self._debounce.reset(opening=self._debounce.opening)
+                self._rest(Reason.NEW_INSTRUCTION.value)
 
-    def stop(self, reason: str = "stop_requested") -> None:
+    def stop(self, reason: str = Reason.STOP_REQUESTED.value) -> None:
         """Send zero until `start`, whatever is decided meanwhile."""
         with self._lock:
             self._stopped = reason
             self._rest(reason)
+            self._tail.restart()
 
     def start(self) -> None:
         """Let decisions through again."""
@@ -151,8 +166,19 @@ class Pilot:
             self._rest(reason)
 
     def held(self, stamp_ns: int) -> EndEffectorCommand:
-        """Return what to send now: the last decision while it lives, else zero."""
-        return self._hold.at(self._steady_ns(), stamp_ns=stamp_ns)
+        """Return what to send now: the last decision while it lives and may move, else zero."""
+        with self._lock:
+            return self._held(stamp_ns)
+
+    def sends(self, command: EndEffectorCommand) -> bool:
+        """Return whether this command is to be sent; to be asked once for each, in order.
+
+        At rest the configuration decides between zeros and silence. A dry run is silent, so that
+        somebody else can move the arm.
+        """
+        with self._lock:
+            silent = self._config.rest == "silence" or self._blocked in SILENT
+            return self._tail.passes(command, silent=silent)
 
     def released(self, decision: Decision, stamp_ns: int) -> EndEffectorCommand:
         """Return what to send right after a decision: its command, unless motion has ended since.
@@ -165,9 +191,10 @@ class Pilot:
             stamp_ns: Time on the clock of the stamps, nanoseconds.
         """
         with self._lock:
+            self._enforce_arming()
             command = self._standing
             if command is not decision.command or not self._is_alive(command, stamp_ns):
-                return self.held(stamp_ns)
+                return self._held(stamp_ns)
             return dataclasses.replace(command, stamp_ns=stamp_ns)
 
     def decide(self, observation: Observation) -> Decision:
@@ -182,34 +209,58 @@ class Pilot:
     def end_episode(self, success: bool) -> None:
         """Tell the policy how the episode ended; motion ends."""
         with self._lock:
-            self._rest("episode_end")
+            self._rest(Reason.EPISODE_END.value)
         self._policy.end_episode(success)
         self._debounce.reset(opening=self._debounce.opening)
 
     def _checked(self, observation: Observation, result: DecodeResult) -> Decision:
-        pose = observation.proprioception
         with self._lock:
-            now_ns = self._now_ns()
-            if self._stopped:
-                verdict = self._guard.refuse(GuardReason.INACTIVE, now_ns)
-            else:
-                verdict = self._guard.check_action(
-                    result.action,
-                    now_ns,
-                    observed_ns=observation.stamp_ns,
-                    decided_for=observation.instruction,
-                    instruction=self._instruction,
-                    position=None if pose is None else pose.position,
-                )
+            verdict = self._verdict(observation, result)
+            wanted = verdict.command
+            block = Reason.INACTIVE if self._stopped else self._enforce_arming()
+            if block is not None and verdict.passed:
+                verdict = self._guard.refuse(block, self._now_ns())
             command = self._release(verdict)
         guard = tuple(reason.value for reason in verdict.reasons)
         reason = result.report.reason
-        if GuardReason.STALE_IMAGE in verdict.reasons:
+        if Reason.STALE_IMAGE in verdict.reasons:
             reason = LATE_RESULT
         elif not verdict.passed:
             reason = guard[0]
         self.counts.update({*guard, reason} - {""})
-        return Decision(observation, result, command, guard, reason, verdict.passed)
+        return Decision(observation, result, command, guard, reason, verdict.passed, wanted)
+
+    def _verdict(self, observation: Observation, result: DecodeResult) -> GuardResult:
+        pose, arrived_ns = observation.proprioception, observation.arrived_ns
+        age_ns = None
+        if arrived_ns is not None:
+            age_ns = round((self._steady_ns() - arrived_ns) * self._pace)
+        return self._guard.check_action(
+            result.action,
+            self._now_ns(),
+            observed_ns=observation.stamp_ns,
+            decided_for=observation.instruction,
+            instruction=self._instruction,
+            position=None if pose is None else pose.position,
+            position_frame="" if pose is None else pose.frame_id,
+            arrival_age_ns=age_ns,
+        )
+
+    def _enforce_arming(self) -> Reason | None:
+        """End the motion if nothing may leave; return why, None if motion may leave."""
+        block = self.arming.block(self._steady_ns())
+        if block is not None:
+            self._rest(block.value)
+            if block is not self._blocked:
+                self.counts[block.value] += 1
+                self._tail.restart()
+        self._blocked = block
+        return block
+
+    def _held(self, stamp_ns: int) -> EndEffectorCommand:
+        if not self._stopped:
+            self._enforce_arming()
+        return self._hold.at(self._steady_ns(), stamp_ns=stamp_ns)
 
     def _release(self, verdict: GuardResult) -> EndEffectorCommand:
         if not verdict.passed:
@@ -224,6 +275,7 @@ class Pilot:
     def _rest(self, reason: str) -> None:
         self._standing = None
         self._hold.clear(reason)
+        self._guard.reset()
 
     def _is_alive(self, command: EndEffectorCommand, now_ns: int) -> bool:
         return 0 <= now_ns - command.stamp_ns <= self._config.lifetime_s * 1e9
@@ -235,10 +287,10 @@ class Pilot:
         if any(fatal in text for fatal in FATAL_TEXTS):
             self.fatal = text
         with self._lock:
-            verdict = self._guard.refuse(GuardReason.DECODER_FAILED, self._now_ns())
+            verdict = self._guard.refuse(Reason.DECODER_FAILED, self._now_ns())
             command = self._release(verdict)
             if self._failures >= self._config.max_failures:
-                self._stopped = "too_many_failures"
-        reason = GuardReason.DECODER_FAILED.value
+                self._stopped = Reason.TOO_MANY_FAILURES.value
+        reason = Reason.DECODER_FAILED.value
         self.counts[reason] += 1
         return Decision(observation, None, command, (reason,), reason, moves=False)

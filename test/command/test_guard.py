@@ -201,6 +201,52 @@ def test_limits_that_limit_nothing_refuse_to_start(changes):
         CommandGuard(dataclasses.replace(CONFIG, **changes))
 
 
+def test_pictures_that_arrived_long_ago_are_refused_however_new_their_stamps_look():
+    guard = CommandGuard(CONFIG)
+    limit_ns = int(CONFIG.image_timeout_s * SECOND)
+    assert guard.check(command(), NOW, arrival_age_ns=limit_ns).passed
+    result = guard.check(command(), NOW, arrival_age_ns=limit_ns + 1)
+    assert_is_zero(result, gripper=0.0)
+    assert result.reasons == (GuardReason.STALE_ARRIVAL,)
+
+
+def test_a_position_in_another_frame_says_nothing_about_the_workspace():
+    result = CommandGuard(CONFIG).check(command(), NOW, position=[0, 0, 0], position_frame="world")
+    assert_is_zero(result, gripper=1.0)
+    assert result.reasons == (GuardReason.WRONG_POSE_FRAME,)
+    same = CommandGuard(CONFIG).check(command(), NOW, position=[0, 0, 0], position_frame="base")
+    assert same.passed
+
+
+def test_decisions_that_come_too_soon_share_the_step_limit():
+    # 5 Hz with margin 2: the whole step of 0.25 m/s needs 100 ms, so 40 ms have 0.1 m/s.
+    guard = CommandGuard(CONFIG)
+    guard.check(command(linear=(0.0, 0.0, 0.0), angular=(0.0, 0.0, 0.0)), NOW)
+    soon = NOW + SECOND // 25
+    result = guard.check(command(linear=(0.2, 0.0, 0.0), now_ns=soon), soon)
+    assert result.reasons == (
+        GuardReason.LINEAR_STEP,
+        GuardReason.RATE_LIMIT,
+    )
+    assert result.command.linear == pytest.approx([0.1, 0.0, 0.0])
+    assert result.command.angular == pytest.approx([0.0, 0.0, 0.2])  # 0.8 * 0.4 = 0.32 rad/s
+
+
+def test_two_decisions_at_one_moment_cannot_change_the_motion():
+    guard = CommandGuard(CONFIG)
+    guard.check(command(linear=(0.1, 0.0, 0.0)), NOW)
+    result = guard.check(command(linear=(0.0, 0.2, 0.0)), NOW)
+    assert result.command.linear == pytest.approx([0.1, 0.0, 0.0])
+    assert GuardReason.RATE_LIMIT in result.reasons
+
+
+def test_at_the_control_rate_the_whole_step_is_free():
+    guard = CommandGuard(CONFIG)
+    guard.check(command(linear=(0.0, 0.0, 0.0)), NOW)
+    later = NOW + SECOND // 5
+    assert guard.check(command(linear=(0.25, 0.0, 0.0), now_ns=later), later).reasons == ()
+
+
 def test_ten_thousand_random_actions_and_none_unsafe():
     rng = np.random.default_rng(16)
     special = np.array([np.nan, np.inf, -np.inf, 1e300, -1e-300, 5e-324, 0.0, 1e30])

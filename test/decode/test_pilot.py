@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -241,5 +242,135 @@ def test_an_older_decision_is_not_released_in_place_of_the_newest():
     time = Time()
     pilot = pilot_of(lambda o, n: result_of([0.01 * (n + 1), *MOVE[1:]]), time)
     older = pilot.decide(observation(time))
+    time.pass_s(0.2)
     pilot.decide(observation(time))
     assert pilot.released(older, time.now).linear[0] == pytest.approx(0.1)
+
+
+def real_arm(time, script=None, **overrides):
+    """A pilot of an arm that is not simulated."""
+    config = replace(HeisdConfig(), **overrides)
+    pilot = Pilot(
+        ScriptedPolicy(script or constant(MOVE)),
+        config,
+        now_ns=lambda: time.now,
+        steady_ns=lambda: time.steady,
+        simulated=False,
+    )
+    pilot.instruct("go")
+    return pilot
+
+
+def test_a_real_arm_stands_still_until_armed_and_the_decision_shows_what_it_would_do():
+    time = Time()
+    pilot = real_arm(time)
+    decision = pilot.decide(observation(time))
+    assert (decision.moves, decision.reason, decision.guard) == (False, "dry_run", ("dry_run",))
+    assert decision.wanted.linear == pytest.approx([0.05, 0.0, 0.0])
+    assert speed(pilot) == 0.0
+    assert pilot.hold_reason == "dry_run"
+    assert pilot.arming.arm(time.steady) is None
+    assert speed(pilot) == 0.0  # nothing decided in the dry run moves afterwards
+    assert pilot.decide(observation(time)).moves
+    assert speed(pilot) == pytest.approx(0.05)
+
+
+def test_a_dry_run_is_silent_and_so_is_an_arm_at_rest_if_configured():
+    time = Time()
+    pilot = real_arm(time, command__rest="silence", command__rest_zeros=2)
+    pilot.arming.arm(0)
+    assert not pilot.sends(pilot.held(0))  # nothing has moved yet
+    pilot.decide(observation(time))
+    assert pilot.sends(pilot.held(0))
+    time.pass_s(1.0)
+    assert [pilot.sends(pilot.held(0)) for _ in range(4)] == [True, True, False, False]
+    pilot.stop()
+    assert [pilot.sends(pilot.held(0)) for _ in range(3)] == [True, True, False]
+
+
+def test_disarming_sends_the_zeros_and_then_leaves_the_arm_to_others():
+    time = Time()
+    pilot = real_arm(time, command__rest_zeros=3)  # rest: zeros
+    pilot.arming.arm(0)
+    pilot.decide(observation(time))
+    pilot.arming.disarm()
+    sent = [(command := pilot.held(0), pilot.sends(command)) for _ in range(5)]
+    assert all(not command.linear.any() for command, _ in sent)
+    assert [passes for _, passes in sent] == [True, True, True, False, False]
+
+
+def test_an_emergency_stop_ends_motion_at_the_next_command_and_waits_for_arming():
+    time = Time()
+    pilot = real_arm(time, arming__start="armed")
+    decision = pilot.decide(observation(time))
+    pilot.arming.estop(True, time.steady)
+    assert not pilot.released(decision, time.now).linear.any()
+    assert speed(pilot) == 0.0
+    assert pilot.decide(observation(time)).reason == "estop"
+    pilot.arming.estop(False, time.steady)
+    assert not pilot.decide(observation(time)).moves
+    pilot.arming.arm(time.steady)
+    assert speed(pilot) == 0.0
+    assert pilot.decide(observation(time)).moves
+
+
+def test_a_released_dead_mans_switch_ends_motion_and_a_held_one_waits_for_a_decision():
+    time = Time()
+    pilot = real_arm(time, arming__start="armed", arming__deadman=True)
+    pilot.arming.deadman(True, time.steady)
+    pilot.decide(observation(time))
+    time.pass_s(0.201)  # deadman_timeout_s is 0.2
+    assert speed(pilot) == 0.0
+    assert pilot.counts["deadman"] == 1
+    pilot.held(0)
+    assert pilot.counts["deadman"] == 1  # once, not once per command
+    pilot.arming.deadman(True, time.steady)
+    assert speed(pilot) == 0.0
+    assert pilot.decide(observation(time)).moves
+
+
+def test_after_a_stop_the_next_change_is_limited_from_standing_still():
+    # 0.25 m/s wanted, 0.1 m/s per step: 0.1, 0.2; after the stop 0.1 again.
+    time = Time()
+    pilot = pilot_of(constant([0.05, 0, 0, 0, 0, 0, 1]), time, command__max_linear_step=0.1)
+    speeds = []
+    for step in range(3):
+        if step == 2:
+            pilot.stop()
+            pilot.start()
+        pilot.decide(observation(time))
+        speeds.append(speed(pilot))
+        time.pass_s(0.2)
+    assert speeds == pytest.approx([0.1, 0.2, 0.1])
+
+
+def test_a_picture_that_arrived_long_ago_decides_nothing_however_new_its_stamp():
+    time = Time()
+    time.steady = 10 * SECOND
+    pilot = pilot_of(constant(MOVE), time)
+    fresh = dataclasses.replace(observation(time), arrived_ns=time.steady - SECOND // 2)
+    assert pilot.decide(fresh).moves  # image_timeout_s is 0.5
+    old = dataclasses.replace(observation(time), arrived_ns=time.steady - SECOND // 2 - 1)
+    decision = pilot.decide(old)
+    assert (decision.moves, decision.reason) == (False, "stale_arrival")
+
+
+def test_a_new_instruction_forgets_half_a_gripper_decision():
+    time = Time()
+    values = [1.0, 0.0, 0.0]  # open; then one vote for closing on each side of the change
+    pilot = pilot_of(
+        lambda o, n: result_of([0.0] * 6 + [values[n]]), time, command__gripper_debounce=2
+    )
+    pilot.decide(observation(time))
+    assert pilot.decide(observation(time)).command.gripper == 1.0
+    pilot.instruct("other")
+    # The first decision of a task is taken at once: it is the new task's own.
+    assert pilot.decide(observation(time, "other")).command.gripper == 0.0
+
+
+def test_a_pose_in_another_frame_moves_nothing():
+    time = Time()
+    seen = observation(time)
+    pose = dataclasses.replace(seen.proprioception, frame_id="map")
+    decision = pilot_of(constant(MOVE), time).decide(dataclasses.replace(seen, proprioception=pose))
+    assert (decision.moves, decision.reason) == (False, "wrong_pose_frame")
