@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
 from heisd_ros.config import HeisdConfig, SkipConfig, VerifyConfig
 from heisd_ros.decode import methods
@@ -33,7 +35,7 @@ from heisd_ros.protocols import (
     TargetModel,
     VisionEncoder,
 )
-from heisd_ros.share import weights_dir
+from heisd_ros.share import config_file, weights_dir
 from heisd_ros.trajectory.metric import TrajectoryMeter
 from heisd_ros.types import DraftKind
 from heisd_ros.verify.acceptance import (
@@ -41,11 +43,14 @@ from heisd_ros.verify.acceptance import (
     SequenceRelaxedAcceptance,
     TokenRelaxedAcceptance,
 )
+from heisd_ros.verify.audit import AuditSettings
 from heisd_ros.verify.kerv import DecayingSchedule, KervContinuation, VariableSchedule
+from heisd_ros.verify.remembered_skip import RememberedSkip, restore
 from heisd_ros.verify.schedule import FixedSchedule, KindSchedule
 from heisd_ros.verify.skip import FixedSkip
+from heisd_ros.verify.skip_table import SkipCalibration
 from heisd_ros.verify.tightening import TighteningSchedule, TighteningSettings
-from heisd_ros.verify.verify_skip import ScheduledSkip
+from heisd_ros.verify.verify_skip import ScheduledSkip, SkipSettings
 
 if TYPE_CHECKING:
     from heisd_ros.models.openvla import OpenVlaTarget
@@ -122,7 +127,7 @@ def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
         sources=_sources(config, method, parts),
         continuations=_continuations(config, method, parts),
         schedule=build_schedule(config.verify, parts.tokenizer),
-        skip=build_skip(config.skip),
+        skip=build_skip(config.skip, suite=config.simulation.suite, tokenizer=parts.tokenizer),
         clock=time.perf_counter,
     )
 
@@ -231,11 +236,37 @@ def build_rule(config: VerifyConfig) -> AcceptanceRule:
     raise ConfigError(f"unknown acceptance rule {config.rule!r}")
 
 
-def build_skip(config: SkipConfig) -> SkipRule:
-    """Return which drafts are executed unverified."""
+def build_skip(
+    config: SkipConfig, *, suite: str = "", tokenizer: ActionTokenizer | None = None
+) -> SkipRule:
+    """Return which drafts are executed unverified.
+
+    Args:
+        config: The section `skip`.
+        suite: Names the shipped thresholds when `skip.thresholds` is empty.
+        tokenizer: Of the target; None for OpenVLA's.
+
+    Raises:
+        ConfigError: If no thresholds are shipped for the suite.
+        DataError: If a file is damaged, foreign, or holds impossible values.
+    """
+    if config.rule in ("never", "always"):
+        return FixedSkip(config.rule == "always")
     if config.rule == "schedule":
         return ScheduledSkip(config.max_consecutive)
-    return FixedSkip(config.rule == "always")
+    shipped = f"calibration/{suite}_skip.json"
+    path = Path(config.thresholds) if config.thresholds else config_file(shipped)
+    state_path = Path(config.state) if config.state else None
+    table = SkipCalibration.load(path).tables[config.learned]
+    audit = AuditSettings(config.audit_rate, config.max_deviation, config.max_share)
+    return RememberedSkip(
+        restore(state_path, table, fresh=config.state_fresh),
+        settings=SkipSettings(config.min_score, config.max_spread, config.max_consecutive),
+        audit=audit if config.rule == "audited" else None,
+        rng=np.random.default_rng(config.seed),
+        tokenizer=tokenizer,
+        path=state_path,
+    )
 
 
 def build_environment(config: HeisdConfig) -> Environment:

@@ -213,12 +213,44 @@ class SkipConfig:
 
     rule: str = option(
         "never",
-        "never; always: retrieval alone; schedule: the published code's fixed run [-].",
-        choices=("never", "always", "schedule"),
+        "never; always: retrieval alone; schedule: the published code's fixed run; adaptive: "
+        "learned thresholds; audited: adaptive while audits bound the deviation [-].",
+        choices=("never", "always", "schedule", "adaptive", "audited"),
     )
+    thresholds: str = option(
+        "", "File of `heisd calibrate --skip`; empty: the one we ship for simulation.suite."
+    )
+    learned: str = option(
+        "calibrated",
+        "Which of its thresholds [-].",
+        choices=("paper", "calibrated"),
+        source="our decision; paper: Algorithm 1",
+    )
+    state: str = option(
+        "",
+        "File that keeps what the feedback after each task learned, for one process at a time; "
+        "empty: forgotten at the end.",
+    )
+    state_fresh: bool = option(False, "Start anew, whatever skip.state holds.")
     max_consecutive: int = option(
         2, "Most skips in a row [steps].", low=0, high=100, source="the published code"
     )
+    min_score: float = option(
+        0.90, "Smallest cosine of the best neighbour [-].", low=-1.0, high=1.0
+    )
+    max_spread: float = option(
+        30.0, "Largest disagreement of the neighbours' position [bins].", low=0.0, high=765.0
+    )
+    audit_rate: float = option(
+        0.1, "Probability of verifying a step that would be skipped [-].", low=1e-3, high=1.0
+    )
+    max_deviation: int = option(
+        15, "Largest harmless deviation of an unverified token [bins].", low=0, high=255
+    )
+    max_share: float = option(
+        0.05, "Largest tolerated share of unverified steps beyond it [-].", low=1e-4, high=0.999
+    )
+    seed: int = option(0, "Seed of the audits [-].", low=0, high=2**31 - 1)
 
 
 @dataclass(frozen=True)

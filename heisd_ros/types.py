@@ -175,6 +175,7 @@ class Hits:
         lookahead: float64 (K, L, 7), the actions of the following steps, zero-padded.
         valid_length: int64 (K,), how many rows of `lookahead` are real.
         position: float64 (K, 3), end-effector position in metres, nan if unknown.
+        feature: float32 (K, d), lm_head input of the target at each step; None if not stored.
     """
 
     score: Float32Array
@@ -185,6 +186,7 @@ class Hits:
     lookahead: FloatArray
     valid_length: IntArray
     position: FloatArray
+    feature: Float32Array | None = None
 
     def __len__(self) -> int:
         """Return K, the number of neighbours found."""
@@ -223,6 +225,7 @@ class Draft:
         actions: float64 (K, 7), the same in action units.
         reason: Why the source has nothing, a short machine word; empty otherwise. Beside a tree:
             why the leading one of several sources had nothing.
+        features: float32 (K, d), lm_head input stored with each neighbour; None if not stored.
     """
 
     kind: DraftKind
@@ -231,6 +234,7 @@ class Draft:
     chains: IntArray
     actions: FloatArray
     reason: str = ""
+    features: Float32Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

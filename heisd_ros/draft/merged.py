@@ -42,6 +42,7 @@ class MergedDraftSource:
             scores=usable[0].scores,
             chains=np.concatenate([draft.chains for draft in usable]),
             actions=np.concatenate([draft.actions for draft in usable]),
+            features=usable[0].features,
             reason=drafts[0].reason,
         )
 

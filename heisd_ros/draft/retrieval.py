@@ -64,7 +64,8 @@ class RetrievalDraftSource:
         tree = DraftTree.from_chains(
             chains, self._recombine, scores=scores, max_nodes=self._max_nodes
         )
-        return Draft(DraftKind.RETRIEVAL, tree, scores, chains, actions)
+        features = None if hits.feature is None else hits.feature[keep]
+        return Draft(DraftKind.RETRIEVAL, tree, scores, chains, actions, features=features)
 
     def observe(self, acceptance: Acceptance) -> None:
         """Nothing to learn: the store does not change while it is read."""

@@ -1,4 +1,7 @@
-"""`heisd calibrate`: ranges and threshold of F from demonstrations, as a configuration file."""
+"""`heisd calibrate`: what is learned from demonstrations and logged runs, as files.
+
+Ranges and threshold of F as a configuration file; with `--skip` the thresholds of verify-skip.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.skip:
+        from heisd_ros.offline.skip_calibration import calibrate_skip  # loads the model
+
+        return calibrate_skip(options, arguments)
     config = _with_options(load_config(options.config).trajectory, options)
     tracks = list(read_tracks(options.demos, options.suite))
     calibration = calibrate_trajectory(
@@ -90,6 +97,23 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=THRESHOLD_PERCENTILE,
         help="percent of the steps below the boundary (default %(default)s)",
+    )
+    skip = parser.add_argument_group("verify-skip (Algorithm 1)")
+    skip.add_argument(
+        "--skip", action="store_true", help="learn its thresholds and write them as JSON to --out"
+    )
+    skip.add_argument(
+        "--per-task", type=int, default=0, help="judge so many episodes of each task; 0: all"
+    )
+    skip.add_argument("--floor", type=float, default=0.90, help="T (default %(default)s)")
+    skip.add_argument(
+        "--max-error",
+        type=float,
+        default=0.05,
+        help="largest share of unacceptable pairs (default %(default)s)",
+    )
+    skip.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="a configuration value"
     )
     return parser
 

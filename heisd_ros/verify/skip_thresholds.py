@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -46,10 +47,14 @@ class SkipThresholds:
     pairs: int = 0
 
     def __post_init__(self) -> None:
-        if not (-1.0 <= self.min_similarity <= 1.0 and self.max_distance >= 0.0):
+        if not (-1.0 <= self.min_similarity <= 1.0 and 0.0 <= self.max_distance < math.inf):
             raise ConfigError(
-                "min_similarity must be in [-1, 1] and max_distance >= 0 m, got "
+                "min_similarity must be in [-1, 1] and max_distance >= 0 m and finite, got "
                 f"{self.min_similarity} and {self.max_distance}"
+            )
+        if not (-1.0 <= self.floor <= 1.0 and self.pairs >= 0):
+            raise ConfigError(
+                f"floor must be in [-1, 1] and pairs >= 0, got {self.floor} and {self.pairs}"
             )
 
     def after_task(self, success: bool, settings: FeedbackSettings | None = None) -> SkipThresholds:
@@ -73,11 +78,11 @@ class SkipThresholds:
         """Read stored thresholds.
 
         Raises:
-            DataError: If a key is missing or unknown.
+            DataError: If a key is missing or unknown, or a value is no number or out of range.
         """
         try:
             return cls(pairs=int(values["pairs"]), **_without(values, "pairs"))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"skip thresholds need {list(cls.__slots__)}: {error}") from error
 
 
@@ -137,14 +142,39 @@ def learn_calibrated(
     """
     s, d, ok = _columns(similarity, distance, acceptable)
     order = np.argsort(-s, kind="stable")
-    order = order[s[order] > floor]
+    prefix = _prefix(order[s[order] > floor], ok, error)
+    return SkipThresholds(float(s[prefix[-1]]), float(d[prefix[ok[prefix]]].max()), floor, len(s))
+
+
+def learn_distance(distance: ArrayLike, acceptable: ArrayLike, *, error: float = 0.05) -> float:
+    """Learn O_dist alone: the largest distance up to which the share of bad pairs is in `error`.
+
+    Without stored features only the distance is checked online; then the bound of
+    `learn_calibrated` says nothing, since it counts on the similarity. Our own.
+
+    Args:
+        distance: (n,), metres.
+        acceptable: (n,), as in `learn_calibrated`.
+        error: Largest empirical share of unacceptable pairs, [0, 1].
+
+    Returns:
+        O_dist, metres.
+
+    Raises:
+        ShapeError: If the lengths differ.
+        DataError: If not even the nearest pair is acceptable.
+    """
+    d, _, ok = _columns(distance, distance, acceptable)
+    return float(d[_prefix(np.argsort(d, kind="stable"), ok, error)[-1]])
+
+
+def _prefix(order: np.ndarray, ok: np.ndarray, error: float) -> np.ndarray:
+    """Return the longest start of `order` within the error that ends with an acceptable pair."""
     share = np.cumsum(~ok[order]) / np.arange(1, len(order) + 1)
-    # A prefix ends with an acceptable pair: its similarity becomes the bound.
     within = np.flatnonzero((share <= error) & ok[order])
     if not len(within):
         raise DataError(f"no prefix of pairs has at most {error:.1%} unacceptable ones")
-    prefix = order[: within[-1] + 1]
-    return SkipThresholds(float(s[prefix[-1]]), float(d[prefix[ok[prefix]]].max()), floor, len(s))
+    return np.asarray(order[: within[-1] + 1])
 
 
 def _columns(

@@ -3,7 +3,12 @@
 import pytest
 
 from heisd_ros.errors import DataError, ShapeError
-from heisd_ros.verify.skip_thresholds import SkipThresholds, learn_calibrated, learn_paper
+from heisd_ros.verify.skip_thresholds import (
+    SkipThresholds,
+    learn_calibrated,
+    learn_distance,
+    learn_paper,
+)
 
 PAIRS = (
     (0.995, 0.990, 0.970, 0.955, 0.940, 0.900),
@@ -57,3 +62,12 @@ def test_thresholds_survive_a_round_trip():
     assert SkipThresholds.from_dict(start.to_dict()) == start
     with pytest.raises(DataError, match="min_similarity"):
         SkipThresholds.from_dict({"pairs": 1})
+
+
+def test_distance_alone_is_the_farthest_pair_within_the_error():
+    _, distance, acceptable = PAIRS
+    # By distance: ok, ok, ok, bad, ok, bad.
+    assert learn_distance(distance, acceptable, error=0.0) == 0.012
+    assert learn_distance(distance, acceptable, error=0.2) == 0.021
+    with pytest.raises(DataError, match="no prefix"):
+        learn_distance([0.01, 0.02], [0, 1], error=0.0)

@@ -7,7 +7,9 @@ import pytest
 from fakes import some_request
 
 from heisd_ros.draft.tree import DraftTree
+from heisd_ros.errors import ShapeError
 from heisd_ros.types import Acceptance, Draft, DraftKind, Verification, Verified
+from heisd_ros.verify.skip_table import SkipTable
 from heisd_ros.verify.skip_thresholds import SkipThresholds
 from heisd_ros.verify.verify_skip import ScheduledSkip, SkipSettings, VerifySkip, spread
 
@@ -80,11 +82,68 @@ def test_disagreeing_grippers_are_never_skipped():
 def test_the_outcome_counts_only_if_something_was_skipped():
     rule = anchored()
     rule.end_episode(success=False)
-    assert rule.thresholds.max_distance == 0.02
+    assert rule.table.of("pick it").max_distance == 0.02
     rule = anchored()
     rule.should_skip(draft(), request())
     rule.end_episode(success=False)
-    assert rule.thresholds.max_distance == pytest.approx(0.02 / 1.2)
+    assert rule.table.of("pick it").max_distance == pytest.approx(0.02 / 1.2)
+
+
+def test_feedback_moves_the_task_that_skipped_and_no_other():
+    rule = anchored()
+    rule.should_skip(draft(), request())
+    rule.end_episode(success=True)
+    assert rule.table.of("pick it").max_distance == pytest.approx(0.02 * 1.05)
+    assert rule.table.of("another task").max_distance == 0.02
+
+
+def test_a_task_without_thresholds_is_never_skipped():
+    rule = VerifySkip(SkipTable(SkipThresholds(0.94, 0.02), {"pick it": None}))
+    rule.observe(draft(), request(), VERIFIED)
+    assert not rule.should_skip(draft(), request())
+    other = dataclasses.replace(request(), task="another task")
+    assert rule.should_skip(draft(), other)
+
+
+def test_chains_that_were_not_retrieved_have_no_word():
+    far = draft(0, 100, gripper=OPEN)
+    far.chains[1, 6] = CLOSED
+    merged = dataclasses.replace(far, scores=far.scores[:1])  # the second chain is a filter's
+    assert spread(merged) == 0.0
+    assert anchored().should_skip(merged, request())
+
+
+def featured(*feature):
+    return dataclasses.replace(draft(), features=np.array([feature], np.float32))
+
+
+def test_stored_features_are_compared_with_the_last_verified_one():
+    answer = Verification(np.array([31800]), hidden=np.array([[1.0, 0.0], [0.0, 1.0]]))
+    rule = VerifySkip(SkipThresholds(0.94, 0.02))
+    rule.observe(featured(1, 0), request(), dataclasses.replace(VERIFIED, answer=answer))
+    assert rule.should_skip(featured(1, 0.3), request())  # cosine 0.958
+    assert rule.last_decision.alike is True
+    assert not rule.should_skip(featured(1, 0.4), request())  # cosine 0.928
+    assert rule.last_decision.alike is False
+
+
+def test_without_stored_features_the_predicate_says_that_it_is_not_available():
+    rule = anchored()
+    assert rule.should_skip(draft(), request())
+    assert rule.last_decision.alike is None
+
+
+def test_a_verified_step_without_a_feature_is_no_anchor_for_features():
+    rule = anchored()  # anchored by a draft without features
+    assert not rule.should_skip(featured(1, 0), request())
+
+
+def test_features_of_another_model_are_refused():
+    answer = Verification(np.array([31800]), hidden=np.ones((1, 3)))
+    rule = VerifySkip(SkipThresholds(0.94, 0.02))
+    rule.observe(featured(1, 0), request(), dataclasses.replace(VERIFIED, answer=answer))
+    with pytest.raises(ShapeError, match="this checkpoint"):
+        rule.should_skip(featured(1, 0), request())
 
 
 def test_published_schedule_is_skip_skip_verify():
