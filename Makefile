@@ -12,7 +12,7 @@ ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 SOURCES := $(shell find heisd_ros msg launch config weights -type f ! -name '*.pyc' 2>/dev/null)
 INSTALLED := $(VENV)/.installed-$(ROS_DISTRO)
 
-.PHONY: setup test coverage lint demo
+.PHONY: setup interfaces test coverage lint demo
 
 setup: $(INSTALLED)
 
@@ -26,6 +26,10 @@ else
 	$(BIN)/pip install --no-build-isolation '.[$(EXTRAS)]' $(TORCH)
 endif
 	touch $@
+
+# control_msgs and moveit_msgs, which pip does not have, for the tests that need them.
+interfaces: setup
+	$(BIN)/python test/interfaces/build.py
 
 test: setup
 	$(ROS_ENV) $(BIN)/python -m pytest

@@ -361,6 +361,72 @@ class ArmingConfig:
 
 
 @dataclass(frozen=True)
+class GripperConfig:
+    """How the gripper controller is spoken to, beside the gripper_cmd topic."""
+
+    output: str = option(
+        "none",
+        "What the controller takes; none: only our gripper_cmd topic [-].",
+        choices=(
+            "none",
+            "float64_multi_array",
+            "joint_trajectory",
+            "parallel_gripper_action",
+            "gripper_action",
+        ),
+    )
+    controller: str = option(
+        "gripper_controller",
+        "Name of the controller: <name>/commands, /joint_trajectory or /gripper_cmd [-].",
+        source="ros2_controllers",
+    )
+    joints: tuple[str, ...] = option(
+        ("panda_finger_joint1",), "Joints of the controller, all sent the same position [-]."
+    )
+    open_position: float = option(
+        0.04, "Joint position when open [m or rad].", low=-10.0, high=10.0
+    )
+    closed_position: float = option(
+        0.0, "Joint position when closed [m or rad].", low=-10.0, high=10.0
+    )
+    max_effort: float = option(20.0, "Largest effort of a goal [N or Nm].", low=0.0, high=1000.0)
+    move_time_s: float = option(
+        0.5, "Time a trajectory has for opening or closing [s].", low=0.01, high=60.0
+    )
+    deadline_s: float = option(
+        2.0, "A goal without a result is given up after this [s].", low=0.05, high=60.0
+    )
+
+
+@dataclass(frozen=True)
+class ServoConfig:
+    """How MoveIt Servo is spoken to."""
+
+    node: str = option("servo_node", "Name of Servo's node [-].", source="MoveIt Servo")
+    units: str = option(
+        "speed_units",
+        "command_in_type of Servo: m/s and rad/s, or shares of its scale [-].",
+        choices=("speed_units", "unitless"),
+    )
+    scale_linear: float = option(
+        0.4, "Servo's scale.linear [m/s].", low=1e-3, high=10.0, source="MoveIt Servo"
+    )
+    scale_rotational: float = option(
+        0.8, "Servo's scale.rotational [rad/s].", low=1e-3, high=50.0, source="MoveIt Servo"
+    )
+    timeout_s: float = option(
+        0.1,
+        "Servo's incoming_command_timeout; older twists are not passed on [s].",
+        low=0.01,
+        high=10.0,
+        source="MoveIt Servo",
+    )
+    switch_command_type: bool = option(
+        True, "Ask Servo to take twists before the first one; Servo of Humble has no such service."
+    )
+
+
+@dataclass(frozen=True)
 class SimulationConfig:
     """LIBERO as the robot."""
 
@@ -432,6 +498,8 @@ class HeisdConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     command: CommandConfig = field(default_factory=CommandConfig)
     arming: ArmingConfig = field(default_factory=ArmingConfig)
+    gripper: GripperConfig = field(default_factory=GripperConfig)
+    servo: ServoConfig = field(default_factory=ServoConfig)
     simulation: SimulationConfig = field(default_factory=SimulationConfig)
     ros: RosConfig = field(default_factory=RosConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
@@ -606,3 +674,9 @@ def _check_together(config: HeisdConfig) -> None:
         )
     if not command.frame_id:
         raise ConfigError("command.frame_id must name a frame")
+    gripper = config.gripper
+    if gripper.open_position == gripper.closed_position:
+        raise ConfigError(
+            f"gripper.open_position and closed_position are both {gripper.open_position}: "
+            "the fingers would never move"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from array import array
 from collections.abc import Sequence
@@ -264,16 +265,21 @@ def command_to_gripper(command: EndEffectorCommand, config: CommandConfig) -> Gr
     return message
 
 
-def to_wire_command(twist: TwistStamped, gripper: GripperCommand) -> EndEffectorCommand:
-    """Return what a twist and a gripper message command together."""
-    linear, angular = twist.twist.linear, twist.twist.angular
+def twist_to_command(message: TwistStamped) -> EndEffectorCommand:
+    """Return the velocities of a twist message; it says nothing about the gripper, which is nan."""
+    linear, angular = message.twist.linear, message.twist.angular
     return EndEffectorCommand(
         np.array([linear.x, linear.y, linear.z]),
         np.array([angular.x, angular.y, angular.z]),
-        gripper.opening,
-        twist.header.frame_id,
-        to_ns(twist.header.stamp),
+        math.nan,
+        message.header.frame_id,
+        to_ns(message.header.stamp),
     )
+
+
+def to_wire_command(twist: TwistStamped, gripper: GripperCommand) -> EndEffectorCommand:
+    """Return what a twist and a gripper message command together."""
+    return dataclasses.replace(twist_to_command(twist), gripper=gripper.opening)
 
 
 def _on_host(patches: Any) -> NDArray[np.float32]:  # noqa: ANN401  (array or device tensor)

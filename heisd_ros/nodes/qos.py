@@ -42,3 +42,11 @@ EVENTS = reliable(50)
 
 FEATURES = reliable(2)
 """Embeddings: only the newest decides."""
+
+LATCHED = QoSProfile(
+    depth=1,
+    history=HistoryPolicy.KEEP_LAST,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+)
+"""Hears what a latching publisher said before; it does not hear the others."""

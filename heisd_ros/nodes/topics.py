@@ -20,6 +20,14 @@ DIAGNOSTICS = "/diagnostics"
 CLOCK = "/clock"
 STOP = "~/stop"
 START = "~/start"
+ESTOP = "estop"
+DEADMAN = "deadman"
+ARM = "~/arm"
+DISARM = "~/disarm"
+WANTED = "~/wanted_twist"
+SERVO_TWIST = "servo_node/delta_twist_cmds"
+SERVO_STATUS = "servo_node/status"
+"""With the default of `servo.node`."""
 
 
 def image_topic(camera: str, transport: str = "raw") -> str:
@@ -58,6 +66,7 @@ _GRIPPER = "heisd_ros/msg/GripperCommand"
 _STATUS = "heisd_ros/msg/EpisodeStatus"
 _DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 _CLOCK = "rosgraph_msgs/msg/Clock"
+_SERVO_STATUS = "moveit_msgs/msg/ServoStatus"
 _TRIGGER = "std_srvs/srv/Trigger"
 
 ENDPOINTS = (
@@ -89,6 +98,12 @@ ENDPOINTS = (
     Endpoint("decoder_node", "out", DIAGNOSTICS, _DIAGNOSTICS, "Counters and reasons, 1 Hz."),
     Endpoint("decoder_node", "service", STOP, _TRIGGER, "Zero commands until started again."),
     Endpoint("decoder_node", "service", START, _TRIGGER, "Decide again after a stop."),
+    Endpoint("servo_adapter_node", "in", TWIST, _TWIST, "What the decoder sends."),
+    Endpoint(
+        "servo_adapter_node", "in", SERVO_STATUS, _SERVO_STATUS, "Status, 1 Hz in diagnostics."
+    ),
+    Endpoint("servo_adapter_node", "out", SERVO_TWIST, _TWIST, "In the units of `servo.units`."),
+    Endpoint("servo_adapter_node", "out", DIAGNOSTICS, _DIAGNOSTICS, "Servo's state, 1 Hz."),
     Endpoint("simulation_node", "in", TWIST, _TWIST, "What moves the simulated arm."),
     Endpoint("simulation_node", "in", GRIPPER, _GRIPPER, "What moves the simulated fingers."),
     Endpoint("simulation_node", "in", DECODE_REPORT, _REPORT, "Lockstep: the decision is made."),

@@ -7,8 +7,14 @@ from types import ModuleType
 
 NAMES = {
     "launch": ["LaunchDescription"],
-    "launch.actions": ["DeclareLaunchArgument", "ExecuteProcess", "GroupAction"],
+    "launch.actions": [
+        "DeclareLaunchArgument",
+        "ExecuteProcess",
+        "GroupAction",
+        "IncludeLaunchDescription",
+    ],
     "launch.conditions": ["IfCondition", "UnlessCondition"],
+    "launch.launch_description_sources": ["PythonLaunchDescriptionSource"],
     "launch.substitutions": ["LaunchConfiguration", "PathJoinSubstitution"],
     "launch_ros": [],
     "launch_ros.actions": ["Node"],

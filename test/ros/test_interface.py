@@ -1,6 +1,7 @@
 """The interface table is what the nodes really do; parameters follow the configuration schema."""
 
 import pytest
+import ros_interfaces
 from rclpy.parameter import Parameter
 from ros_fakes import FakeEncoder, LineEnvironment, ScriptedPolicy, constant
 
@@ -8,6 +9,7 @@ from heisd_ros.config import HeisdConfig, parameter_names
 from heisd_ros.errors import ConfigError
 from heisd_ros.nodes.decoder_node import DecoderNode
 from heisd_ros.nodes.perception_node import PerceptionNode
+from heisd_ros.nodes.servo_adapter_node import ServoAdapterNode
 from heisd_ros.nodes.simulation_node import SimulationNode
 from heisd_ros.nodes.topics import ENDPOINTS
 from heisd_ros.nodes.trajectory_node import TrajectoryNode
@@ -16,8 +18,10 @@ BUILDERS = {
     "perception_node": lambda **o: PerceptionNode(encoder=FakeEncoder(), **o),
     "trajectory_node": TrajectoryNode,
     "decoder_node": lambda **o: DecoderNode(policy=ScriptedPolicy(constant([0.0] * 7)), **o),
+    "servo_adapter_node": ServoAdapterNode,
     "simulation_node": lambda **o: SimulationNode(environment=LineEnvironment(), **o),
 }
+NEEDS = {"servo_adapter_node": "moveit_msgs"}
 OWN = {"/rosout", "/parameter_events"}
 
 
@@ -50,6 +54,8 @@ def endpoints(node, ask):
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_topics_of_the_node_are_those_of_the_table(build, name):
+    if name in NEEDS:
+        ros_interfaces.need(NEEDS[name])
     node = build(name)
     assert endpoints(node, node.get_publisher_names_and_types_by_node) == rows(name, "out")
     assert endpoints(node, node.get_subscriber_names_and_types_by_node) == rows(name, "in")

@@ -9,7 +9,14 @@ from heisd_ros.nodes.topics import ENDPOINTS, image_topic
 from heisd_ros.share import share_dir
 
 LAUNCH_FILES = sorted((share_dir() / "launch").glob("*.launch.py"))
-SCRIPTS = {"heisd_node", "perception_node", "trajectory_node", "decoder_node", "simulation_node"}
+SCRIPTS = {
+    "heisd_node",
+    "perception_node",
+    "trajectory_node",
+    "decoder_node",
+    "simulation_node",
+    "servo_adapter_node",
+}
 RELATIVE_TOPICS = {e.name for e in ENDPOINTS} | {image_topic("third_person"), image_topic("wrist")}
 
 
@@ -28,9 +35,14 @@ def of_kind(description, kind):
     return [item for item in description if item.kind == kind]
 
 
-def test_three_launch_files_are_shipped():
+def test_the_launch_files_are_shipped():
     names = {path.name for path in LAUNCH_FILES}
-    assert {"heisd.launch.py", "simulation.launch.py", "replay.launch.py"} <= names
+    assert {
+        "heisd.launch.py",
+        "simulation.launch.py",
+        "replay.launch.py",
+        "moveit_servo.launch.py",
+    } <= names
 
 
 def test_nodes_start_executables_that_exist(description):

@@ -1,0 +1,196 @@
+"""What a consumer with MoveIt Servo's rules, in another process, accepts from the adapter."""
+
+import math
+import sys
+import threading
+import time
+
+import pytest
+import ros_interfaces
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import TwistStamped
+from rclpy.node import Node
+from ros.scribe import Scribe
+from ros_fakes import wait_until
+
+from heisd_ros.config import HeisdConfig, replace
+from heisd_ros.errors import MissingDependencyError
+from heisd_ros.nodes import qos
+from heisd_ros.nodes.conversions import to_stamp
+from heisd_ros.nodes.servo_adapter_node import ServoAdapterNode
+
+START_S = 60.0
+SPEED = 0.1
+
+
+class Arm(Node):
+    """Publishes twists as the decoder does and keeps the diagnostics."""
+
+    def __init__(self, context):
+        super().__init__("arm", context=context)
+        self.twist = self.create_publisher(TwistStamped, "twist_cmd", qos.EVENTS)
+        self.statuses = []
+        self.create_subscription(DiagnosticArray, "/diagnostics", self._keep, qos.EVENTS)
+
+    def _keep(self, message):
+        self.statuses += [status for status in message.status if "servo" in status.name]
+
+    def say(self, x=SPEED, *, frame_id="base", age_s=0.0):
+        message = TwistStamped()
+        message.header.stamp = to_stamp(time.time_ns() - round(age_s * 1e9))
+        message.header.frame_id = frame_id
+        message.twist.linear.x = x
+        self.twist.publish(message)
+
+    def stream(self):
+        """Say the same at 50 Hz until the returned function is called."""
+        stop = threading.Event()
+
+        def run():
+            while not stop.wait(0.02):
+                self.say()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+
+        def end():
+            stop.set()
+            thread.join()
+
+        return end
+
+    def diagnosed(self, text, level):
+        return any(s.message == text and s.level == level for s in self.statuses)
+
+
+@pytest.fixture
+def servo(domain_id):
+    """Start a Servo in a process of its own; killed at the end."""
+    ros_interfaces.need("moveit_msgs")
+    started = []
+
+    def start(*arguments):
+        started.append(Scribe("fake_servo.py", domain_id, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def make(context, spin):
+    def build(**overrides):
+        config = replace(HeisdConfig(), **overrides)
+        adapter, arm = ServoAdapterNode(config=config, context=context), Arm(context)
+        spin(adapter)
+        spin(arm)
+        assert wait_until(lambda: arm.twist.get_subscription_count() == 1)
+        return adapter, arm
+
+    return build
+
+
+def accepted(process):
+    return [line for line in process.of("twist") if not line["why"]]
+
+
+def refused(process, jitter):
+    """Twists that broke a rule; a machine that sleeps longer than Servo waits makes late ones."""
+    slow = jitter.worst_s > 0.03
+    return {line["why"] for line in process.of("twist")} - {"", "stale" if slow else ""}
+
+
+def test_servo_is_switched_to_twists_first_and_then_accepts_every_one(servo, make, jitter):
+    _, arm = make()
+    end = arm.stream()  # before there is a Servo
+    process = servo()
+    assert wait_until(lambda: len(accepted(process)) > 25, START_S)
+    end()
+    assert process.of("switch") == [{"event": "switch", "to": 1, "success": True}]
+    assert not refused(process, jitter)
+    assert accepted(process)[0]["values"] == [SPEED, 0, 0, 0, 0, 0]
+    assert wait_until(lambda: arm.diagnosed("no_warning", DiagnosticStatus.OK))
+
+
+def test_unitless_servo_gets_shares_of_its_scale(servo, make, jitter):
+    _, arm = make(servo__units="unitless")
+    process = servo("--units", "unitless")
+    end = arm.stream()
+    assert wait_until(lambda: accepted(process), START_S)
+    end()
+    assert accepted(process)[0]["values"][0] == pytest.approx(0.25)  # 0.1 of 0.4 m/s
+    assert not refused(process, jitter)
+
+
+def test_twists_that_stop_end_in_four_zeros_and_silence(servo, make):
+    adapter, arm = make()
+    process = servo()
+    end = arm.stream()
+    assert wait_until(lambda: len(accepted(process)) > 5, START_S)
+    end()
+    assert wait_until(lambda: adapter.stream.counts["input_silent"] == 1)
+
+    def zeros():
+        return [line for line in accepted(process) if not any(line["values"])]
+
+    assert wait_until(lambda: len(zeros()) == 4)
+    assert not wait_until(lambda: len(zeros()) > 4, 0.5)
+    assert not any(accepted(process)[-1]["values"])
+
+
+def test_twists_that_servo_would_refuse_never_reach_it_and_end_the_motion(servo, make, jitter):
+    adapter, arm = make()
+    process = servo()
+    end = arm.stream()
+    assert wait_until(lambda: accepted(process), START_S)
+    end()
+    for bad in ({"x": math.nan}, {"frame_id": ""}, {"frame_id": "tool0"}, {"age_s": 0.2}):
+        arm.say(**bad)
+    reasons = ("non_finite", "empty_frame", "wrong_frame", "stale_command")
+    assert wait_until(lambda: all(adapter.stream.counts[reason] for reason in reasons))
+    assert wait_until(lambda: not any(accepted(process)[-1]["values"]))
+    assert not refused(process, jitter)
+
+
+def test_a_servo_that_was_restarted_is_switched_again(servo, make):
+    _, arm = make()
+    first = servo()
+    end = arm.stream()
+    assert wait_until(lambda: accepted(first), START_S)
+    first.kill()
+    second = servo()
+    assert wait_until(lambda: len(accepted(second)) > 5, START_S)
+    end()
+    assert second.of("switch")[0]["success"]
+
+
+def test_a_servo_that_refuses_to_be_switched_gets_nothing_and_is_reported(servo, make):
+    adapter, arm = make()
+    process = servo("--refuse")
+    end = arm.stream()
+    assert wait_until(lambda: adapter.stream.counts["servo_refused"], START_S)
+    assert wait_until(lambda: arm.diagnosed("servo_not_ready", DiagnosticStatus.WARN))
+    end()
+    assert not process.of("twist")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "level"),
+    [
+        (5, "halt_collision", DiagnosticStatus.ERROR),
+        (1, "decelerate_approaching_singularity", DiagnosticStatus.WARN),
+    ],
+)
+def test_the_status_of_servo_is_in_the_diagnostics(servo, make, code, text, level):
+    _, arm = make()
+    servo("--status", code)
+    assert wait_until(lambda: arm.diagnosed(text, level), START_S)
+    (values,) = [{v.key: v.value for v in s.values} for s in arm.statuses if s.message == text][:1]
+    assert (values["code"], values["servo_says"]) == (str(code), f"code {code}")
+
+
+def test_without_moveit_msgs_the_error_says_what_to_install(context, monkeypatch):
+    monkeypatch.setitem(sys.modules, "moveit_msgs.msg", None)
+    with pytest.raises(MissingDependencyError, match="ros-<distribution>-moveit-msgs"):
+        ServoAdapterNode(context=context)
