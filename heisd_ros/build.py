@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from heisd_ros.decode.methods import Method, method_config, method_named
 from heisd_ros.decode.policy import HeisdPolicy
 from heisd_ros.decode.selector import BoundarySelector, FixedSelector, Selector
 from heisd_ros.draft.continuation import JacobiContinuation
-from heisd_ros.draft.drafter import DrafterDraftSource
+from heisd_ros.draft.drafter import DrafterDraftSource, DraftHead
 from heisd_ros.draft.kinematic import HoldDraftSource, KalmanDraftSource
 from heisd_ros.draft.lookahead import LookaheadDraftSource
 from heisd_ros.draft.merged import AfterPrefillSource, MergedDraftSource
@@ -98,19 +99,82 @@ def build_components(config: HeisdConfig) -> Components:
     )
 
 
-def build_policy(config: HeisdConfig, components: Components | None = None) -> HeisdPolicy:
-    """Build the policy of `config.decode.method`; loads what `components` does not bring."""
-    parts = components or build_components(config)
-    return HeisdPolicy(
-        build_decoder(config, parts),
-        parts.encoder,
-        TrajectoryMeter(method_config(config).trajectory),
-        gripper_max_m=config.command.gripper_max_m,
-        clock=time.perf_counter,
+def build_shape(config: HeisdConfig, shape: str, layers: int, folder: Path) -> Components:
+    """Make a model of a real one's shape from random weights, to be timed; without a store.
+
+    Args:
+        config: Names device, weight type and the largest tree.
+        shape: `7b` or `tiny`.
+        layers: Decoder layers; 0: as many as the shape has.
+        folder: Gets the model's description; must outlive the model.
+
+    Raises:
+        ConfigError: If the shape is unknown.
+    """
+    from heisd_ros.models.device import use_threads
+    from heisd_ros.models.shapes import random_target, shape_config
+
+    model = config.model
+    use_threads(model.threads)
+    target = random_target(
+        shape_config(shape, layers),
+        folder,
+        device=model.device,
+        dtype=model.dtype,
+        max_nodes=config.draft.max_nodes,
+        compiled=model.compile,
+    )
+    return Components(
+        target=target,
+        encoder=_prepared(config, target),
+        tokenizer=ActionTokenizer(target.info.vocab_size, target.info.n_bins),
+        statistics=target.statistics(),
+        store=None,
     )
 
 
-def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
+def build_random_draft_head(parts: Components) -> DraftHead:
+    """Return a draft head with random weights for a loaded model, to be timed.
+
+    Raises:
+        ConfigError: If the model is of a kind that no draft head fits.
+    """
+    from heisd_ros.models.shapes import random_draft_head
+
+    return random_draft_head(_openvla(parts))
+
+
+def hardware(parts: Components) -> str:
+    """Return the device and weight type of a loaded model in words."""
+    return _openvla(parts).hardware
+
+
+def build_policy(
+    config: HeisdConfig,
+    components: Components | None = None,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> HeisdPolicy:
+    """Build the policy of `config.decode.method`; loads what `components` does not bring.
+
+    Args:
+        config: All of it.
+        components: A loaded model and store to share.
+        clock: Times the stages; returns seconds.
+    """
+    parts = components or build_components(config)
+    return HeisdPolicy(
+        build_decoder(config, parts, clock=clock),
+        parts.encoder,
+        TrajectoryMeter(method_config(config).trajectory),
+        gripper_max_m=config.command.gripper_max_m,
+        clock=clock,
+    )
+
+
+def build_decoder(
+    config: HeisdConfig, parts: Components, *, clock: Callable[[], float] = time.perf_counter
+) -> HybridDecoder:
     """Turn a named method into one configured decode loop.
 
     Raises:
@@ -128,7 +192,7 @@ def build_decoder(config: HeisdConfig, parts: Components) -> HybridDecoder:
         continuations=_continuations(config, method, parts),
         schedule=build_schedule(config.verify, parts.tokenizer),
         skip=build_skip(config.skip, suite=config.simulation.suite, tokenizer=parts.tokenizer),
-        clock=time.perf_counter,
+        clock=clock,
     )
 
 
@@ -136,6 +200,7 @@ def build_target(config: HeisdConfig) -> OpenVlaTarget:
     """Load the target model."""
     try:
         from heisd_ros.models.openvla import OpenVlaTarget  # torch is loaded only when needed
+        from heisd_ros.models.token_reuse import ReuseOptions
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             f"{error.name} is needed to load a checkpoint: pip install 'heisd_ros[models]'"
@@ -151,6 +216,15 @@ def build_target(config: HeisdConfig) -> OpenVlaTarget:
         max_nodes=config.draft.max_nodes,
         pool=config.perception.pool,
         self_check=model.self_check,
+        compiled=model.compile,
+        reuse=ReuseOptions(
+            similarity=model.token_reuse_similarity,
+            share=model.token_reuse_share,
+            relevant=model.token_reuse_relevant,
+            refresh=model.token_reuse_refresh,
+        )
+        if model.token_reuse
+        else None,
     )
 
 
@@ -290,6 +364,14 @@ def checkpoint_dir(config: HeisdConfig) -> Path:
             "layout (nothing is downloaded)"
         )
     return path
+
+
+def _openvla(parts: Components) -> OpenVlaTarget:
+    from heisd_ros.models.openvla import OpenVlaTarget
+
+    if not isinstance(parts.target, OpenVlaTarget):
+        raise ConfigError(f"this needs an OpenVLA target, got {type(parts.target).__name__}")
+    return parts.target
 
 
 def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:

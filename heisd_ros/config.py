@@ -54,10 +54,42 @@ class ModelConfig:
     statistics_key: str = option("", "Key of the action statistics; needed if there are several.")
     device: str = option("auto", "Torch device: auto, cpu, cuda, cuda:0 ... [-].")
     dtype: str = option(
-        "auto", "Weight type [-].", choices=("auto", "float32", "bfloat16", "float16")
+        "auto",
+        "Weight type; int8 and nf4 quantise the language model and need bitsandbytes [-].",
+        choices=("auto", "float32", "bfloat16", "float16", "int8", "nf4"),
     )
     threads: int = option(0, "Torch threads on the CPU [-]; 0: torch's choice.", low=0, high=256)
     self_check: bool = option(True, "Refuse to start if two pictures give the same features.")
+    compile: bool = option(
+        False, "Compile the language model on fixed shapes: minutes at first, faster on a GPU."
+    )
+    token_reuse: bool = option(
+        False,
+        "Keep the K/V rows of patches that did not change since the step before; lossy.",
+        source="VLA-Cache",
+    )
+    token_reuse_similarity: float = option(
+        0.98,
+        "Smallest cosine of a patch's centred features with those its row was made of [-].",
+        low=-1.0,
+        high=1.0,
+    )
+    token_reuse_share: float = option(
+        0.55,
+        "Largest share of the patches reused in one step [-].",
+        low=0.0,
+        high=1.0,
+        source="VLA-Cache: 140 of 256",
+    )
+    token_reuse_relevant: float = option(
+        0.25,
+        "Share of the patches never reused, those the text looks at most; 0: none [-].",
+        low=0.0,
+        high=1.0,
+    )
+    token_reuse_refresh: int = option(
+        8, "Every so many steps all rows are run again [steps].", low=1, high=1000
+    )
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,9 @@ class TargetModel(Protocol):
     def accept(self, path: IntArray | Sequence[int]) -> None:
         """Commit these nodes of the last forward's tree, root first; drop all others."""
 
+    def reset(self) -> None:
+        """Forget the step and whatever is kept from one step to the next: an episode begins."""
+
 
 @runtime_checkable
 class AcceptanceRule(Protocol):

@@ -36,6 +36,9 @@ class HashTarget:
     def verify(self, draft):
         return self._run(draft)
 
+    def reset(self):
+        self._committed = []
+
     def accept(self, path):
         self._committed += [int(self._tree.tokens[node]) for node in path]
 

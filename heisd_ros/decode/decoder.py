@@ -155,6 +155,7 @@ class HybridDecoder:
 
     def reset(self) -> None:
         """Forget the episode in every part that keeps state."""
+        self.target.reset()
         self._selector.reset()
         self._schedule.reset()
         self._skip.reset()

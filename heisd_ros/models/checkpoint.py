@@ -173,17 +173,28 @@ def save_checkpoint(
         preprocessing: None for OpenVLA's own at the network's picture size.
         dtype: Type of the stored weights.
     """
+    write_description(folder, network.config, statistics=statistics, preprocessing=preprocessing)
+    save_state(network, folder, dtype=dtype)
+
+
+def write_description(
+    folder: str | Path,
+    network: NetworkConfig,
+    *,
+    statistics: Mapping[str, Any],
+    preprocessing: Preprocessing | None = None,
+) -> None:
+    """Write everything but weights and tokenizer; arguments as in `save_checkpoint`."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    preprocessing = preprocessing or Preprocessing(network.config.dino.image_size)
+    preprocessing = preprocessing or Preprocessing(network.dino.image_size)
     files = {
-        "config.json": {**config_json(network.config), "norm_stats": dict(statistics)},
+        "config.json": {**config_json(network), "norm_stats": dict(statistics)},
         "preprocessor_config.json": preprocessing.to_json(),
         "dataset_statistics.json": dict(statistics),
     }
     for name, content in files.items():
         (target / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    save_state(network, target, dtype=dtype)
 
 
 def _tower(name: str, changes: Mapping[str, Any], image_size: int) -> TowerConfig:

@@ -68,6 +68,13 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return wanted
 
 
+def device_name(device: torch.device) -> str:
+    """Return the name of the card, or how many threads compute on the CPU."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{device.type}, {torch.get_num_threads()} torch threads"
+
+
 def use_threads(count: int) -> None:
     """Set the number of torch threads of this process; 0 leaves torch's choice."""
     if count > 0:

@@ -86,6 +86,25 @@ class OpenVlaNetwork(nn.Module):
             parts.append(self.proprio_projector(state)[:, None])
         return torch.cat([*parts, words[:, 1:]], dim=1)
 
+    def changed_prefix(
+        self, prompt: Tensor, patches: Tensor, changed: Tensor, state: Tensor | None = None
+    ) -> Tensor:
+        """Return those embeddings of `prefix` that differ from another frame's, in its order.
+
+        Args:
+            prompt: int64 (L,).
+            patches: (V, P, D).
+            changed: int64 (c,), patches that changed, counted over all views, ascending.
+            state: (1, state_size), normalised; needed if the network takes one.
+
+        Returns:
+            (1, c + state + L - 1, d): the changed patches, then the state and all text but BOS.
+        """
+        parts = [self.projector(patches.flatten(0, 1)[changed])]
+        if state is not None:
+            parts.append(self.proprio_projector(state))
+        return torch.cat([*parts, self.language_model.embed_tokens(prompt[1:])])[None]
+
     def forward(
         self, pixels: Tensor, prompt: Tensor, tokens: Tensor, state: Tensor | None = None
     ) -> Tensor:

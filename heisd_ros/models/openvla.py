@@ -17,13 +17,16 @@ from heisd_ros.action_space.statistics import (
     ProprioStatistics,
     statistics_keys,
 )
-from heisd_ros.errors import ModelError, ShapeError
+from heisd_ros.errors import ConfigError, ModelError, ShapeError
 from heisd_ros.models.checkpoint import Checkpoint
-from heisd_ros.models.device import choose_device, choose_dtype, use_threads
+from heisd_ros.models.device import choose_device, choose_dtype, device_name, use_threads
 from heisd_ros.models.frame_encoder import FrameEncoder
 from heisd_ros.models.network import OpenVlaNetwork
+from heisd_ros.models.prefill import ReusingPrefill
 from heisd_ros.models.prompt import PromptEncoder
+from heisd_ros.models.quantised import is_quantised, quantise
 from heisd_ros.models.self_check import check_image_is_used
+from heisd_ros.models.token_reuse import ReuseOptions
 from heisd_ros.models.tree_decoder import PrefixFeatures, TreeDecoder
 from heisd_ros.protocols import ModelInfo
 from heisd_ros.types import (
@@ -66,6 +69,7 @@ class OpenVlaTarget:
         statistics_key: str,
         pool: str = "mean",
         compiled: bool = False,
+        reuse: ReuseOptions | None = None,
     ) -> None:
         """Wrap a filled network; most callers want `from_pretrained`."""
         config = network.config
@@ -83,6 +87,9 @@ class OpenVlaTarget:
             compiled=compiled,
         )
         self._state_statistics = _state_statistics(checkpoint, statistics_key)
+        self._reusing = None
+        if reuse is not None:
+            self._reusing = ReusingPrefill(network, self._decoder, reuse, compiled=compiled)
 
     @classmethod
     def from_pretrained(
@@ -96,6 +103,7 @@ class OpenVlaTarget:
         max_nodes: int = 96,
         pool: str = "mean",
         compiled: bool = False,
+        reuse: ReuseOptions | None = None,
         self_check: bool = True,
     ) -> OpenVlaTarget:
         """Load a local checkpoint folder; no network, no remote code, no question asked.
@@ -103,12 +111,14 @@ class OpenVlaTarget:
         Args:
             path: Folder in the layout of the Hugging Face export.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
-            dtype: `auto`, `float32`, `bfloat16` or `float16`.
+            dtype: `auto`, `float32`, `bfloat16` or `float16`; `int8` and `nf4` quantise the
+                language model with bitsandbytes.
             statistics_key: Training set of the statistics; may be empty if there is only one.
             threads: Torch threads; 0: torch's choice.
             max_nodes: Largest draft tree.
             pool: Pooling of the DINOv2 patches in the embedding, `mean` or `last_patch`.
             compiled: Compile the language model; the first steps take minutes, later ones less.
+            reuse: Reuse K/V rows of patches that did not change since the last step; None: never.
             self_check: Refuse a model that ignores the picture.
 
         Raises:
@@ -120,9 +130,20 @@ class OpenVlaTarget:
         statistics = ActionStatistics.load(checkpoint.folder, statistics_key)
         use_threads(threads)
         where = choose_device(device)
-        precision = choose_dtype(dtype, where)
-        network, vision_hash = checkpoint.load(where, precision)
-        info = _info(checkpoint, vision_hash, pool, max_nodes)
+        quantised = is_quantised(dtype)
+        if quantised and compiled:
+            raise ConfigError(
+                f"model.dtype {dtype} cannot be compiled; set model.compile to false or "
+                "model.dtype to bfloat16"
+            )
+        precision = choose_dtype("auto" if quantised else dtype, where)
+        network, vision_hash = checkpoint.load(
+            torch.device("cpu") if quantised else where, precision
+        )
+        if quantised:
+            quantise(network.language_model, dtype, where)
+            network.to(where)
+        info = model_info(checkpoint, vision_hash, pool, max_nodes)
         target = cls(
             checkpoint,
             network,
@@ -130,6 +151,7 @@ class OpenVlaTarget:
             statistics_key=statistics.key,
             pool=pool,
             compiled=compiled,
+            reuse=reuse,
         )
         if self_check:
             target.self_check()
@@ -153,6 +175,11 @@ class OpenVlaTarget:
         return self.network.language_model.norm.weight.dtype
 
     @property
+    def hardware(self) -> str:
+        """Device and weight type in words, e.g. for the record of a measurement."""
+        return f"{device_name(self.device)}, {self.dtype}"
+
+    @property
     def max_prefix(self) -> int:
         """Most rows in front of an action: the longest prompt, the patches and the state."""
         return self._decoder.max_prefix
@@ -161,6 +188,11 @@ class OpenVlaTarget:
     def committed(self) -> int:
         """Rows of the K/V cache that are committed: the prefix and the accepted tokens."""
         return self._decoder.committed
+
+    @property
+    def reused(self) -> int:
+        """Patches whose K/V rows the last `start` took from the step before."""
+        return 0 if self._reusing is None else self._reusing.reused
 
     def statistics(self, key: str = "") -> ActionStatistics:
         """Return the action statistics of a training set; empty: the one chosen at loading."""
@@ -175,7 +207,13 @@ class OpenVlaTarget:
         self._prompts.check(self._info.n_bins)
         size = self._info.state_size
         check_image_is_used(self, self, state=np.zeros(size, np.float32) if size else None)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the current step and the rows kept for the next one: an episode begins."""
         self._decoder.reset()
+        if self._reusing is not None:
+            self._reusing.drop()
 
     def preprocess(self, images: Sequence[ImageArray]) -> Tensor:
         """Return pixel values, float32 (n, 6, S, S) on the CPU, of uint8 RGB pictures."""
@@ -232,7 +270,10 @@ class OpenVlaTarget:
         """
         self._decoder.reset()
         ids = torch.as_tensor(np.asarray(prompt, dtype=np.int64), device=self.device)
-        prefix = self.network.prefix(ids[None], self._patches(patches)[None], self._state(state))
+        seen, normalised = self._patches(patches), self._state(state)
+        if self._reusing is not None:
+            return self._reusing.start(ids, seen, normalised, draft)
+        prefix = self.network.prefix(ids[None], seen[None], normalised)
         return self._decoder.start(prefix, draft)
 
     def prefix_features(self) -> PrefixFeatures:
@@ -300,7 +341,15 @@ def _state_statistics(checkpoint: Checkpoint, key: str) -> ProprioStatistics | N
     return found
 
 
-def _info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: int) -> ModelInfo:
+def model_info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: int) -> ModelInfo:
+    """Return what others need to know about a checkpoint.
+
+    Args:
+        checkpoint: Its description.
+        vision_hash: Hash of the vision weights.
+        pool: Pooling of the DINOv2 patches in the embedding.
+        max_nodes: Largest draft tree.
+    """
     network = checkpoint.network
     facts = f"{vision_hash} {checkpoint.preprocessing} {pool}"
     return ModelInfo(

@@ -72,7 +72,12 @@ def make_tiny_checkpoint(
     )
     network = unfilled_network(config)  # leaves the caller's random numbers alone
     network.to_empty(device="cpu")
-    _fill(network, torch.Generator().manual_seed(seed))
+    fill_randomly(
+        network,
+        torch.Generator().manual_seed(seed),
+        # Text rows that never win keep every greedy token an action, as in a trained checkpoint.
+        text_scale=TEXT_SCALE if tie else 0.0,
+    )
     save_checkpoint(folder, network, statistics=statistics or {KEY: tiny_statistics(state_size)})
     write_tokenizer(folder)
     return folder
@@ -90,8 +95,16 @@ def tiny_statistics(state_size: int = 0) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _fill(network: OpenVlaNetwork, generator: torch.Generator) -> None:
-    """Draw weights large enough that every input moves the greedy tokens."""
+def fill_randomly(
+    network: OpenVlaNetwork, generator: torch.Generator, *, text_scale: float
+) -> None:
+    """Draw weights large enough that every input moves the greedy tokens.
+
+    Args:
+        network: Filled in place.
+        generator: On the network's device.
+        text_scale: Factor of the lm_head's rows that are no actions.
+    """
     for name, parameter in network.named_parameters():
         if parameter.dim() > 1:
             fan_in = parameter[0].numel() if parameter.dim() in (2, 4) else parameter.shape[-1]
@@ -105,8 +118,7 @@ def _fill(network: OpenVlaNetwork, generator: torch.Generator) -> None:
     llm.embed_tokens.weight.mul_(network.config.llm.hidden**0.5)
     first_action = network.config.vocab_size - network.config.n_bins
     text, padding = slice(0, first_action), slice(network.config.vocab_size, None)
-    # Text rows that never win keep every greedy token an action, as in a trained checkpoint.
-    _scale(llm.lm_head, text, TEXT_SCALE if network.config.llm.tie else 0.0)
+    _scale(llm.lm_head, text, text_scale)
     _scale(llm.lm_head, padding, 0.0)
 
 

@@ -39,6 +39,10 @@ class Rows:
         """Copy to a device."""
         return Rows(self.positions.to(device), self.slots.to(device), self.mask.to(device))
 
+    def take(self, kept: Tensor) -> Rows:
+        """Return only some rows, int64 (k,); what they may look at stays the same."""
+        return Rows(self.positions[kept], self.slots[kept], self.mask[:, :, kept])
+
 
 def tree_rows(committed: int, fresh: int, tree: TokenTree | None, width: int) -> Rows:
     """Lay out `fresh` plain rows and the nodes of a tree behind `committed` cached rows.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heisd_ros.errors import ModelError, ShapeError
 from heisd_ros.models.buckets import compiled_forward, plain_forward
+from heisd_ros.models.kv_cache import KVCache
 from heisd_ros.models.llama import Llama
 from heisd_ros.models.lm_head import GreedyHead
 from heisd_ros.models.tree_attention import tree_rows
@@ -55,6 +56,14 @@ class PrefixFeatures:
     embeds: Tensor
     hidden: Tensor
 
+    def updated(self, rows: IntArray, new: PrefixFeatures) -> PrefixFeatures:
+        """Return a copy in which these rows, int64 (k,), are those of `new`, (k, d)."""
+        places = torch.as_tensor(rows, device=self.embeds.device)
+        return PrefixFeatures(
+            self.embeds.index_copy(0, places, new.embeds),
+            self.hidden.index_copy(0, places, new.hidden),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
@@ -86,31 +95,50 @@ class TreeDecoder:
         self._prefix = 0
         self._known: _Answer | None = None
         self._pending: _Pending | None = None
+        self._kept: PrefixFeatures | None = None
         self.prefix_features: PrefixFeatures | None = None
+
+    @property
+    def cache(self) -> KVCache:
+        """Keys and values; the rows of the last prefix stay in it until the next `start`."""
+        return self._cache
 
     @property
     def committed(self) -> int:
         """Rows that are committed."""
         return self._cache.length
 
-    def start(self, prefix: Tensor, draft: TokenTree | None) -> Verification:
+    def start(
+        self, prefix: Tensor, draft: TokenTree | None, rows: IntArray | None = None
+    ) -> Verification:
         """Forget the last step, then run the prefix and a tree below it in one forward.
 
         Args:
-            prefix: (1, P, d), embeddings.
+            prefix: (1, P, d), embeddings; with `rows` (1, k, d), of these rows only.
             draft: Tree of N nodes, or None.
+            rows: int64 (k,), ascending, the last one ends the prefix: the other rows keep keys,
+                values and features of the last `start`, whose prefix was as long. None: all.
 
         Raises:
-            ModelError: If the prefix is longer than `max_prefix` or the tree than `max_nodes`.
+            ModelError: If the prefix is longer than `max_prefix` or the tree than `max_nodes`, or
+                `rows` relies on a last `start` that was of another length or failed.
         """
         self.reset()
-        fresh = prefix.shape[1]
+        fresh = prefix.shape[1] if rows is None else int(rows[-1]) + 1
+        kept, self._kept = self._kept, None  # a forward that fails spoils what was kept
+        if rows is not None and (kept is None or len(kept.hidden) != fresh):
+            raise ModelError(
+                f"no rows of a prefix of {fresh} are kept; run the whole prefix once more"
+            )
         if fresh > self.max_prefix:
             raise ModelError(
                 f"the prefix has {fresh} rows, at most {self.max_prefix} fit; "
                 "shorten the instruction"
             )
-        answer = self._forward(prefix, draft)
+        answer = self._forward(prefix, draft, fresh, rows)
+        if kept is not None and rows is not None and self.prefix_features is not None:
+            self.prefix_features = kept.updated(rows, self.prefix_features)
+        self._kept = self.prefix_features
         self._cache.length = self._prefix = fresh
         self._known = answer.row(0)
         return self._remember(answer, draft)
@@ -126,7 +154,7 @@ class TreeDecoder:
         self._pending = None
         known = self._known
         return self._remember(
-            known.above(self._forward(None, draft)) if len(draft) else known, draft
+            known.above(self._forward(None, draft, 0)) if len(draft) else known, draft
         )
 
     def accept(self, path: IntArray | Sequence[int]) -> None:
@@ -154,8 +182,14 @@ class TreeDecoder:
         self._cache.reset()
         self._known = self._pending = self.prefix_features = None
 
-    def _forward(self, prefix: Tensor | None, draft: TokenTree | None) -> _Answer:
-        """Answer for the prefix's last row, if there is a prefix, and for every node."""
+    def _forward(
+        self,
+        prefix: Tensor | None,
+        draft: TokenTree | None,
+        fresh: int,
+        only: IntArray | None = None,
+    ) -> _Answer:
+        """Answer for the last of `fresh` prefix rows, if there are any, and for every node."""
         nodes = 0 if draft is None else len(draft)
         if nodes > self.max_nodes:
             raise ModelError(
@@ -167,15 +201,17 @@ class TreeDecoder:
         if draft is not None and nodes:
             tokens = torch.as_tensor(np.asarray(draft.tokens, dtype=np.int64), device=device)
             parts.append(self.llama.embed_tokens(tokens)[None])
-        fresh = 0 if prefix is None else prefix.shape[1]
         committed = self._cache.length
         width = self._cache.slots if self._fixed else _aligned(committed + fresh + nodes)
-        rows = tree_rows(committed, fresh, draft, width).to(device)
+        rows = tree_rows(committed, fresh, draft, width)
+        if only is not None:
+            rows = rows.take(torch.from_numpy(np.append(only, fresh + np.arange(nodes))))
         embeds = torch.cat(parts, dim=1)
-        hidden = self._run(embeds, rows, self._cache.view(width))
-        answer = self._answer(hidden[0, max(fresh - 1, 0) :])
+        hidden = self._run(embeds, rows.to(device), self._cache.view(width))
+        count = 0 if prefix is None else prefix.shape[1]
+        answer = self._answer(hidden[0, max(count - 1, 0) :])
         if prefix is not None:
-            self.prefix_features = PrefixFeatures(prefix[0], hidden[0, :fresh])
+            self.prefix_features = PrefixFeatures(prefix[0], hidden[0, :count])
         return answer
 
     def _answer(self, hidden: Tensor) -> _Answer:

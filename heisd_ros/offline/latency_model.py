@@ -8,9 +8,11 @@ loop, multiplied by a device profile. All times are milliseconds, end to end: im
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from heisd_ros.decode.methods import DRAFTER, KERV, RETRIEVAL, Method
 from heisd_ros.errors import ConfigError
@@ -42,6 +44,8 @@ class DeviceProfile:
         retrieval: q, one query of the demonstration store, ms.
         drafting: r, the drafter's share of one draft-verify iteration, ms; 0 without a drafter.
         prefix_length: L, tokens of prompt and patches.
+        prefill_by_nodes: Measured (N, p(N) in ms) of prefills with N draft nodes, N ascending; may
+            be left out of a file.
     """
 
     name: str
@@ -55,6 +59,7 @@ class DeviceProfile:
     retrieval: float
     drafting: float
     prefix_length: int
+    prefill_by_nodes: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def load(cls, path: str | Path) -> DeviceProfile:
@@ -71,16 +76,23 @@ class DeviceProfile:
                 f"device profile {file} cannot be read: {error}; write one with `heisd profile`"
             ) from error
         values = content.get("latency", {})
-        names = {item.name for item in fields(cls)}
-        if set(values) != names:
+        names = {item.name for item in fields(cls) if item.default is MISSING}
+        if set(values) - {"prefill_by_nodes"} != names:
             raise ConfigError(
                 f"{file}: `latency` needs exactly {', '.join(sorted(names))}; got "
                 f"{', '.join(sorted(values)) or 'nothing'}"
             )
-        return cls(**values)
+        measured = tuple((int(n), float(ms)) for n, ms in values.pop("prefill_by_nodes", ()))
+        return cls(**values, prefill_by_nodes=measured)
 
     def prefill_with(self, nodes: int) -> float:
-        """Return p(N) = p (1 + N/L), the prefill that also verifies N draft nodes, ms."""
+        """Return p(N), the prefill that also verifies N draft nodes, ms.
+
+        Between measured points a straight line; without them p (1 + N/L).
+        """
+        if self.prefill_by_nodes:
+            counts, times = zip(*self.prefill_by_nodes, strict=True)
+            return float(np.interp(nodes, counts, times))
         return self.prefill * (1.0 + nodes / self.prefix_length)
 
 

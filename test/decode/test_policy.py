@@ -134,3 +134,53 @@ def test_components_can_be_shared_between_nodes(checkpoint):
     assert isinstance(parts, Components)
     drivers = [build_policy(config, parts) for _ in range(2)]
     assert drivers[0].decoder.target is drivers[1].decoder.target
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("forward", [0, 3])
+def test_out_of_memory_in_the_middle_of_a_step_leaves_the_next_one_whole(
+    checkpoint, monkeypatch, forward, reuse
+):
+    undisturbed, driver = policy(checkpoint), policy(checkpoint, **{"model.token_reuse": reuse})
+    driver.act(observation(0))
+    # Two layers per forward; the last layer of this forward runs out.
+    layer = driver.decoder.target.network.language_model.layers[1]
+    passes, run = iter(range(100)), layer.forward
+
+    def exhausted(*arguments):
+        if next(passes) == forward:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "forward", exhausted)
+        with pytest.raises(torch.OutOfMemoryError):
+            driver.act(observation(1, step=1))
+    expected = undisturbed.act(observation(2, step=2)).action
+    assert driver.act(observation(2, step=2)).action.tokens.tolist() == expected.tokens.tolist()
+    assert len(driver._history) == 2  # the failed step left no action behind
+
+
+def test_an_instruction_over_the_slot_budget_is_refused_and_the_next_one_works(checkpoint):
+    driver = policy(checkpoint)
+    with pytest.raises(ModelError, match="at most 96 fit; shorten the instruction"):
+        driver.act(observation(instruction="x" * 200))
+    assert driver.act(observation()).action.tokens.shape == (7,)
+
+
+def test_token_reuse_is_a_setting_and_ends_with_the_episode(checkpoint):
+    every = {"model.token_reuse_similarity": -1.0, "model.token_reuse_relevant": 0.0}
+    driver = policy(checkpoint, **{"model.token_reuse": True, **every})
+    target = driver.decoder.target
+    driver.act(observation(0))
+    assert target.reused == 0
+    driver.act(observation(0, step=1))
+    # 0.55 of two views of 16 patches is 17; rows are run again in groups of eight.
+    assert target.reused == 16
+    driver.end_episode(success=True)
+    driver.act(observation(0, step=2))
+    assert target.reused == 0
+    off = policy(checkpoint)
+    for step in range(2):
+        off.act(observation(0, step=step))
+        assert off.decoder.target.reused == 0

@@ -37,6 +37,9 @@ class Stub:
         self.count += 1
         return self.answer(1 + len(draft))
 
+    def reset(self):
+        self._committed = []
+
     def accept(self, path):
         pass
 

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+from heisd_ros.errors import ConfigError
 from heisd_ros.offline.device_profile import flat_tree, measure
 from heisd_ros.offline.latency_model import DeviceProfile
 
@@ -47,3 +48,38 @@ def test_measured_profile_of_a_tiny_checkpoint_explains_its_own_step(tmp_path):
     check = content["check"]
     assert 0.3 < check["ar_by_the_model_ms"] / check["ar_step_ms"] < 3.0
     assert content["provenance"]["command"].startswith("heisd profile --checkpoint")
+    assert {f"prefill_{n}" for n in (0, 6, 36, 64, 96)} < set(content["measured"])
+    assert profile.prefill_with(36) == content["measured"]["prefill_36"]["p50_ms"]
+    assert profile.drafting > 0.0
+    assert "cpu" in content["hardware"]
+
+
+@pytest.mark.torch
+def test_a_shape_is_profiled_with_random_weights_and_as_many_layers_as_asked(tmp_path):
+    pytest.importorskip("torch")
+    from heisd_ros.offline.profile import main
+
+    out = tmp_path / "profile.json"
+    command = ["--shape", "tiny", "--layers", "3", "--repeats", "2", "--out", str(out)]
+    assert main([*command, "--set", "model.threads=1"]) == 0
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert content["shape"] == {"name": "tiny", "layers": 3}
+    assert DeviceProfile.load(out).decode > 0.0
+    with pytest.raises(ConfigError, match="not both"):
+        main([*command, "--checkpoint", str(tmp_path)])
+
+
+def test_prefills_between_measured_node_counts_lie_on_a_line(tmp_path):
+    values = dict.fromkeys(("overhead", "vision", "vision_two_views", "decode", "tree"), 1.0)
+    values |= {"name": "x", "source": "y", "retrieval": 1.0, "drafting": 0.0, "prefill": 20.0}
+    file = tmp_path / "profile.json"
+
+    def loaded(**more):
+        content = {"latency": {**values, "prefix_length": 100, **more}}
+        file.write_text(json.dumps(content), encoding="utf-8")
+        return DeviceProfile.load(file)
+
+    # Without points 20 (1 + 50/100); with them half way between 20 and 24.
+    assert loaded().prefill_with(50) == pytest.approx(30.0)
+    measured = loaded(prefill_by_nodes=[[0, 20.0], [100, 24.0]])
+    assert measured.prefill_with(50) == pytest.approx(22.0)
