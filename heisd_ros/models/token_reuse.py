@@ -78,9 +78,10 @@ class TokenReuse:
             prompt: int64 (L,); another prompt than the last one drops everything.
             patches: float32 (P, D), all views one behind the other.
         """
-        made_of = self._made_of
-        known = made_of is not None and np.array_equal(prompt, self._prompt)
-        if made_of is None or not known or self._age >= self.options.refresh:
+        made_of, last = self._made_of, self._prompt
+        if made_of is None or last is None or not np.array_equal(prompt, last):
+            return None
+        if self._age >= self.options.refresh:
             return None
         closeness = similarity(patches, made_of)
         closeness[self._relevant()] = -np.inf
