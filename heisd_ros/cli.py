@@ -1,4 +1,4 @@
-"""The console script `heisd`: one verb, one module in `offline/`."""
+"""The console script `heisd`: one verb, one module in `offline/`, or in `nodes/` if it uses ROS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "measure this machine's device profile"),
     "replay": ("replay", "feed a bag through the policy without DDS"),
     "report": ("report", "write the report page of recorded runs"),
+    "doctor": ("doctor", "check installation, model, store, cameras, clocks, frames"),
+    "monitor": ("monitor", "watch a running robot in the terminal"),
 }
+ROS_VERBS = ("doctor", "monitor")
+"""Their modules are in `nodes/`."""
 
 
 def usage() -> str:
@@ -41,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb not in VERBS:
         sys.stderr.write(f"heisd: unknown verb {verb!r}\n{usage()}\n")
         return 2
-    module = importlib.import_module(f"heisd_ros.offline.{VERBS[verb][0]}")
+    room = "nodes" if verb in ROS_VERBS else "offline"
+    module = importlib.import_module(f"heisd_ros.{room}.{VERBS[verb][0]}")
     try:
         return int(module.main(rest))
     except HeisdError as error:

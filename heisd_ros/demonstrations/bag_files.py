@@ -7,10 +7,7 @@ with them in anything but the number of messages is read all the same.
 from __future__ import annotations
 
 import heapq
-import importlib
 import re
-import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +20,7 @@ from typing import Any
 import yaml
 
 from heisd_ros.demonstrations.bag_types import INSTALL, known_types, types_of
+from heisd_ros.demonstrations.bounded import check_mcap, unpack_file, unpack_zstd
 from heisd_ros.errors import DataError, HeisdError, MissingDependencyError
 
 METADATA = "metadata.yaml"
@@ -94,8 +92,8 @@ class BagFiles:
         wanted = set(topics)
         streams = [_messages(reader, wanted) for reader in self._readers]
         for connection, log_ns, raw in heapq.merge(*streams, key=lambda item: item[1]):
-            data = _decompress(raw) if bytes(raw[:4]) == ZSTD_MAGIC else raw
             try:
+                data = unpack_zstd(raw) if bytes(raw[:4]) == ZSTD_MAGIC else raw
                 content = self._types.deserialize_cdr(data, connection.msgtype)
             except Exception:
                 # The parser meets foreign bytes: whatever it trips over is one unreadable message.
@@ -131,6 +129,8 @@ class BagFiles:
         reader_class = _rosbag2().Reader
         plain = self._unpacked(path) if path.suffix in COMPRESSED else path
         try:
+            if plain.suffix == ".mcap":
+                check_mcap(plain)
             return self._stack.enter_context(reader_class(plain))
         except Exception as error:
             raise _damaged(path, error) from error
@@ -139,8 +139,7 @@ class BagFiles:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="heisd_bag_")))
         plain = folder / path.stem
         try:
-            with _zstd().open(path, "rb") as packed, plain.open("wb") as out:
-                shutil.copyfileobj(packed, out)
+            unpack_file(path, plain)
         except Exception as error:
             raise _damaged(path, error) from error
         return plain
@@ -226,19 +225,6 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [
         (int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.name)
     ]
-
-
-def _decompress(raw: bytes) -> bytes:
-    return bytes(_zstd().decompress(raw))
-
-
-def _zstd() -> Any:  # noqa: ANN401  (a module)
-    """Return Python's own zstd, or the backport that rosbags installs."""
-    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingDependencyError(INSTALL) from error
 
 
 def _rosbag2() -> Any:  # noqa: ANN401  (the module rosbags.rosbag2)

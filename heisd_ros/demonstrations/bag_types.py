@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from heisd_ros.errors import ConfigError, MissingDependencyError
 from heisd_ros.share import PACKAGE, share_dir
 
+TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(/(msg|srv|action))?/[A-Za-z][A-Za-z0-9_]*")
 INSTALL = "rosbags reads and writes bags: pip install 'heisd_ros[bags]'"
 
 
@@ -38,9 +40,11 @@ def types_of(connections: Iterable[Any]) -> Any:  # noqa: ANN401  (rosbags conne
 
 def _readable_definition(connection: Any) -> dict[str, Any]:  # noqa: ANN401
     try:
-        return _definition_of(connection)
+        found = _definition_of(connection)
     except _typesys().TypesysError:
         return {}
+    # rosbags turns definitions into code, with the names in it: one that is no name is an attack.
+    return found if all(TYPE_NAME.fullmatch(name) for name in found) else {}
 
 
 def _definition_of(connection: Any) -> dict[str, Any]:  # noqa: ANN401

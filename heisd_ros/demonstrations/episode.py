@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from heisd_ros.demonstrations.bounded import check_archive
 from heisd_ros.errors import DataError
 from heisd_ros.types import ACTION_DIM, Float32Array, Frame, ImageArray
 
@@ -147,6 +148,7 @@ def load_episode(path: Path, *, images: bool = True, privileged: bool = True) ->
         DataError: If the file is not such an episode.
     """
     try:
+        check_archive(path)
         with np.load(path, allow_pickle=False) as file:
             facts = json.loads(str(file["facts"]))
             actions = file["action"]
@@ -164,7 +166,9 @@ def load_episode(path: Path, *, images: bool = True, privileged: bool = True) ->
                 source=facts["source"],
                 privileged={name: file[name] for name in facts["privileged"]} if privileged else {},
             )
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+    except DataError:
+        raise
+    except (OSError, KeyError, ValueError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
         raise DataError(f"{path} is not a saved episode ({error}); collect it again") from error
 
 

@@ -179,6 +179,12 @@ def _files(folder: Path) -> list[Path]:
             names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, KeyError, AttributeError) as error:
             raise ModelError(f"{index} is damaged: {error!r}; copy it again") from error
+        outside = [name for name in names if Path(str(name)).name != name]
+        if outside:
+            raise ModelError(
+                f"{index} names files outside its folder: {', '.join(map(repr, outside))}; a "
+                "checkpoint's shards lie beside its index"
+            )
         return [folder / name for name in sorted(names)]
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]

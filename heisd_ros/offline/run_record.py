@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from heisd_ros.errors import DataError
+from heisd_ros.perception.images import MAX_PIXELS
 from heisd_ros.types import DecodeReport, DraftKind, ImageArray
 
 FORMAT = 1
@@ -196,7 +197,10 @@ def load_record(folder: str | Path) -> RunRecord:
         content = json.loads(path.read_text(encoding="utf-8"))
         found = content.pop("format")
         record = _record(path.parent, content) if found == FORMAT else None
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+    except (
+        *(KeyError, TypeError, ValueError, AttributeError, OSError),
+        Image.DecompressionBombError,
+    ) as error:
         raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     if record is None:
         raise DataError(f"{path} has format {found}, expected {FORMAT}; record the run again")
@@ -233,7 +237,12 @@ def _row(values: dict[str, Any]) -> StepRow:
 
 
 def _frame(folder: Path, entry: dict[str, Any]) -> KeyFrame:
-    with Image.open(folder / Path(entry["file"]).name) as picture:
+    name = str(entry["file"])
+    if Path(name).name != name:
+        raise ValueError(f"picture {name!r} lies outside the record's folder")
+    with Image.open(folder / name, formats=("PNG",)) as picture:
+        if math.prod(picture.size) > MAX_PIXELS:
+            raise ValueError(f"picture {name} has more than {MAX_PIXELS} pixels")
         image = np.asarray(picture.convert("RGB"), dtype=np.uint8)
     return KeyFrame(
         entry["moment"], int(entry["step"]), float(entry["stamp_s"]), entry["camera"], image

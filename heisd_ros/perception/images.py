@@ -65,7 +65,7 @@ def decode_image(  # noqa: PLR0917  (the field order of sensor_msgs/Image)
 
     Raises:
         ImageError: With `reason` `unknown_encoding`, `depth_on_colour_input`, `bad_size`,
-            `bad_step` or `short_data`.
+            `too_large`, `bad_step` or `short_data`.
     """
     pixel_format = _format_of(encoding)
     _check_size(height, width, pixel_format, encoding)
@@ -168,4 +168,8 @@ def _check_size(height: int, width: int, pixel_format: PixelFormat, encoding: st
             "bad_size",
             f"{encoding}: width must be a positive multiple of {columns} and height of {rows}, "
             f"got {width}x{height}",
+        )
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            "too_large", f"picture of {width}x{height} has more than {MAX_PIXELS} pixels"
         )

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from heisd_ros.errors import ConfigError, DataError, ModelError
+from heisd_ros.models import weights
 from heisd_ros.models.checkpoint import Checkpoint, config_json, network_config
 from heisd_ros.models.openvla import OpenVlaTarget
 from heisd_ros.models.tiny import make_tiny_checkpoint, tiny_statistics
@@ -272,3 +273,14 @@ def test_fused_matrices_are_named_after_their_parts():
     )
     assert export_names("language_model.norm.weight") == ("language_model.model.norm.weight",)
     assert export_names("projector.fc1.bias") == ("projector.fc1.bias",)
+
+
+@pytest.mark.parametrize("name", ["../a.safetensors", "/etc/passwd", "sub/a.safetensors"])
+def test_an_index_that_names_files_outside_its_folder_is_refused(folder, name):
+    shard(folder)
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"][sorted(index["weight_map"])[0]] = name
+    (folder / INDEX).write_text(json.dumps(index))
+    (folder.parent / "a.safetensors").write_bytes((folder / "a.safetensors").read_bytes())
+    with pytest.raises(ModelError, match="outside its folder"):
+        weights.WeightFiles(folder)

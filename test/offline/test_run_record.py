@@ -8,6 +8,7 @@ import pytest
 from offline.synthetic_run import some_run
 
 from heisd_ros.errors import DataError
+from heisd_ros.offline import run_record
 from heisd_ros.offline.moments import gripper_changes, key_moments
 from heisd_ros.offline.run_record import StepRow, is_record, load_record, save_record
 
@@ -89,3 +90,25 @@ def test_a_run_that_never_grasps_has_a_start_and_an_end():
 def test_an_unknown_gripper_command_changes_nothing():
     rows = [path_row(0.2, o) for o in (1.0, math.nan, 0.0, math.nan, 0.0, 1.0)]
     assert gripper_changes(rows) == ((2, False), (5, True))
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png", "sub/frame.png"])
+def test_a_record_that_names_pictures_outside_its_folder_is_refused(tmp_path, name):
+    folder = save_record(some_run(), tmp_path / "run")
+    content = json.loads((folder / "run.json").read_text())
+    (tmp_path / "secret.png").write_bytes((folder / content["frames"][0]["file"]).read_bytes())
+    content["frames"][0]["file"] = name
+    (folder / "run.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="outside"):
+        load_record(folder)
+
+
+def test_a_picture_of_a_record_is_bounded_and_must_be_a_png(tmp_path, monkeypatch):
+    folder = save_record(some_run(), tmp_path / "run")
+    monkeypatch.setattr(run_record, "MAX_PIXELS", 1)
+    with pytest.raises(DataError, match="more than 1 pixels"):
+        load_record(folder)
+    monkeypatch.undo()
+    (folder / "frame_00.png").write_bytes(b"GIF89a" + bytes(20))
+    with pytest.raises(DataError, match="damaged"):
+        load_record(folder)

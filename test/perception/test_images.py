@@ -273,3 +273,9 @@ def test_a_compressed_depth_map_is_refused():
     with pytest.raises(ImageError) as caught:
         decode_compressed(compressed(depth, "PNG"))
     assert caught.value.reason == "depth_on_colour_input"
+
+
+def test_a_raw_picture_beyond_the_limit_is_refused_before_it_is_converted():
+    with pytest.raises(ImageError) as caught:
+        decode_image(10_000, 5_001, "rgb8", 15_003, b"")
+    assert caught.value.reason == "too_large"

@@ -1,0 +1,1 @@
+"""What a person sees of a running robot: findings of `heisd doctor`, the live view, colours."""
