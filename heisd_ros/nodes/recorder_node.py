@@ -137,7 +137,8 @@ def recorded_topics(config: HeisdConfig) -> dict[str, str]:
     transport = config.ros.image_transport
     image = IMAGE if transport == "raw" else COMPRESSED_IMAGE
     cameras = {topics.image_topic(c, transport): image for c in config.perception.cameras}
-    rest = {name: kind for name, kind in kinds.items() if "<camera>" not in name}
+    # Private topics are made for a person who is looking, not for a record.
+    rest = {name: kind for name, kind in kinds.items() if "<camera>" not in name and name[0] != "~"}
     return {**cameras, **rest}
 
 

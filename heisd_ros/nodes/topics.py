@@ -18,6 +18,8 @@ INSTRUCTION = "instruction"
 EPISODE_STATUS = "episode_status"
 DIAGNOSTICS = "/diagnostics"
 CLOCK = "/clock"
+MARKERS = "~/markers"
+ANNOTATED_IMAGE = "~/image"
 STOP = "~/stop"
 START = "~/start"
 ESTOP = "estop"
@@ -67,6 +69,7 @@ _STATUS = "heisd_ros/msg/EpisodeStatus"
 _DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 _CLOCK = "rosgraph_msgs/msg/Clock"
 _SERVO_STATUS = "moveit_msgs/msg/ServoStatus"
+_MARKERS = "visualization_msgs/msg/MarkerArray"
 _TRIGGER = "std_srvs/srv/Trigger"
 
 ENDPOINTS = (
@@ -113,4 +116,23 @@ ENDPOINTS = (
     Endpoint("simulation_node", "out", INSTRUCTION, _TEXT, "The task in words."),
     Endpoint("simulation_node", "out", EPISODE_STATUS, _STATUS, "Where the episode stands."),
     Endpoint("simulation_node", "out", CLOCK, _CLOCK, "Simulated time."),
+    Endpoint(
+        "visualiser_node",
+        "in",
+        "<camera>/image",
+        _IMAGE,
+        "First camera; converted only while somebody looks.",
+    ),
+    Endpoint("visualiser_node", "in", POSE, _POSE, "Where the arm is."),
+    Endpoint("visualiser_node", "in", DECODE_REPORT, _REPORT, "Mode of the last decision."),
+    Endpoint("visualiser_node", "in", EMBEDDING, _EMBEDDING, "Finds the candidates in the store."),
+    Endpoint("visualiser_node", "in", EPISODE_STATUS, _STATUS, "A finished episode empties it."),
+    Endpoint(
+        "visualiser_node",
+        "out",
+        MARKERS,
+        _MARKERS,
+        "Way of the arm by mode, retrieved candidates; in the frame of the pose.",
+    ),
+    Endpoint("visualiser_node", "out", ANNOTATED_IMAGE, _IMAGE, "Picture with mode, F and times."),
 )

@@ -1,39 +1,11 @@
-"""One colour, one hatch and one word per way of decoding, the same in every plot and table."""
+"""The colours of the report: those of the modes, of the stages, and of the page."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from heisd_ros.diagnosis.palette import MODES, SKIPPED, Look
 from heisd_ros.offline.run_record import StepRow
-from heisd_ros.types import DraftKind
 
-SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How one mode is shown.
-
-    Attributes:
-        colour: Hex colour; the set is told apart with any common colour blindness (Okabe-Ito).
-        hatch: Matplotlib hatch, so that the modes also differ in grey print.
-        label: What a reader is told.
-    """
-
-    colour: str
-    hatch: str
-    label: str
-
-
-MODES: dict[str, Look] = {
-    DraftKind.RETRIEVAL.value: Look("#0072B2", "", "retrieved draft, verified"),
-    DraftKind.DRAFTER.value: Look("#E69F00", "", "drafter's draft, verified"),
-    SKIPPED: Look("#009E73", "//", "draft executed without verification"),
-    DraftKind.KINEMATIC.value: Look("#CC79A7", "..", "kinematic draft, verified"),
-    DraftKind.LOOKAHEAD.value: Look("#56B4E9", "\\\\", "look-ahead draft, verified"),
-    DraftKind.JACOBI.value: Look("#D55E00", "xx", "Jacobi decoding"),
-    DraftKind.AR.value: Look("#8A8F98", "", "autoregressive, no draft"),
-}
+__all__ = ["INK", "MODES", "QUIET", "RULE", "SKIPPED", "STAGES", "Look", "mode_of"]
 
 STAGES: dict[str, str] = {
     "vision": "#2F3E58",
