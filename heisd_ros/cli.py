@@ -10,7 +10,8 @@ from heisd_ros.errors import HeisdError
 
 VERBS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "drive the simulated arm through the real nodes and show the report"),
-    "ingest": ("ingest", "collect demonstrations"),
+    "ingest": ("ingest", "collect demonstrations, or read them from a data set"),
+    "export": ("export", "write demonstrations as a LeRobot data set"),
     "build-db": ("build_db", "build a demonstration store"),
     "inspect-db": ("inspect_db", "look into a demonstration store"),
     "copy-db": ("copy_db", "copy a store to a Qdrant server and back"),

@@ -47,6 +47,7 @@ class BuildOptions:
         statistics_key: Action statistics the demonstrations belong to; for people.
         max_lost: Share of a task's steps that may be lost in failed episodes.
         created_by: The command, for people.
+        ingests: How the demonstrations were read and what was dropped then; for people.
     """
 
     fingerprint: str
@@ -60,6 +61,7 @@ class BuildOptions:
     statistics_key: str = ""
     max_lost: float = 0.5
     created_by: str = ""
+    ingests: tuple[Mapping[str, Any], ...] = ()
 
 
 def build_store(
@@ -202,12 +204,14 @@ def _embed(
 
 
 def _profile(options: BuildOptions, control_hz: float, embedding_size: int) -> StoreProfile:
-    action = {
+    action: dict[str, Any] = {
         "kind": "pose_delta",
         "gripper": "1 = open, 0 = closed",
         "control_hz": control_hz,
         "statistics_key": options.statistics_key,
     }
+    if options.ingests:
+        action["ingests"] = [dict(ingest) for ingest in options.ingests]
     return StoreProfile(
         fingerprint=options.fingerprint,
         embedding_size=embedding_size,

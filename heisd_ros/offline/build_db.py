@@ -18,6 +18,7 @@ from heisd_ros.config import HeisdConfig, load_config
 from heisd_ros.demonstrations.builder import BuildOptions, build_store
 from heisd_ros.demonstrations.embedding_cache import EmbeddingCache
 from heisd_ros.demonstrations.episode import Episode, load_episode
+from heisd_ros.demonstrations.ingest_journal import read_ingests
 from heisd_ros.demonstrations.manifest import DTYPES, Manifest
 from heisd_ros.errors import DataError
 
@@ -106,6 +107,7 @@ def _build(
         statistics_key=parts.statistics.key,
         max_lost=arguments.max_lost,
         created_by=command,
+        ingests=_ingests(arguments.demos),
     )
     cache = None
     if arguments.cache:
@@ -116,6 +118,20 @@ def _build(
     episodes = _episodes(paths, arguments.demos, dropped)
     return build_store(
         episodes, parts.encoder, arguments.out, options, cache=cache, dropped=dropped
+    )
+
+
+def _ingests(folder: Path) -> tuple[dict[str, object], ...]:
+    """Return the profile of every data set below the folder, with what was dropped on the way."""
+    return tuple(
+        {
+            "source": facts.get("source"),
+            "paths": facts.get("paths"),
+            "profile": facts.get("profile"),
+            "dropped_episodes": dict(totals.dropped_episodes),
+            "dropped_steps": dict(totals.dropped_steps),
+        }
+        for facts, totals in read_ingests(folder)
     )
 
 

@@ -1,5 +1,7 @@
 """A recorded run as a demonstration."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ pytest.importorskip("rosbags")
 from offline import bag_maker as maker
 
 from heisd_ros.config import make_config
-from heisd_ros.demonstrations.readers.rosbag2_episodes import read_episodes
+from heisd_ros.demonstrations.readers.rosbag2_episodes import UNCOMMANDED, read_episodes
 from heisd_ros.errors import DataError
 
 COMMAND = make_config({"command.control_hz": 20.0, "command.translation_scale": 0.05}).command
@@ -31,11 +33,24 @@ def test_a_recorded_run_is_a_demonstration(tmp_path):
 def test_velocities_become_actions_where_no_decision_was_recorded(tmp_path):
     messages = list(maker.inputs_only(maker.episode()))
     messages += [entry for entry in maker.episode() if entry[0] == "/twist_cmd"]
-    (episode,) = read_episodes(maker.write_bag(tmp_path / "run", messages), COMMAND)
+    dropped = Counter()
+    bag = maker.write_bag(tmp_path / "run", messages)
+    (episode,) = read_episodes(bag, COMMAND, dropped=dropped)
+    assert not dropped
     # 0.1 m/s for 1/20 s are 0.005 m: a tenth of the unit of 0.05 m.
     assert episode.actions[:, 0] == pytest.approx(np.full(8, 0.1))
     # The fingers are closed in steps 3 to 5, so they were told to close one step before.
     assert episode.actions[:, 6].tolist() == [1, 1, 0, 0, 0, 1, 1, 1]
+
+
+def test_pictures_without_a_command_are_counted(tmp_path):
+    messages = list(maker.inputs_only(maker.episode()))
+    twists = [entry for entry in maker.episode() if entry[0] == "/twist_cmd"]
+    dropped = Counter()
+    bag = maker.write_bag(tmp_path / "run", messages + twists[:5])
+    (episode,) = read_episodes(bag, COMMAND, dropped=dropped)
+    assert len(episode) + dropped[UNCOMMANDED] == 8
+    assert dropped[UNCOMMANDED] >= 2
 
 
 def test_a_bag_without_any_command_is_no_demonstration(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from heisd_ros.types import EndEffectorCommand, FloatArray, Observation
 
 HALF = 0.5
 """A finger opening above it is open."""
+UNCOMMANDED = "pictures after which nothing was commanded"
 
 
 def read_episodes(
@@ -26,6 +28,7 @@ def read_episodes(
     *,
     instruction: str = "",
     success: bool = True,
+    dropped: Counter[str] | None = None,
 ) -> Iterator[Episode]:
     """Yield the demonstrations of a bag.
 
@@ -39,6 +42,7 @@ def read_episodes(
         settings: How to read the bag.
         instruction: The task in words; empty takes what was recorded.
         success: Verdict for a bag that holds none: only solved tasks are demonstrations.
+        dropped: What was not used is added, `reason` -> count; complete at the end.
 
     Raises:
         DataError: If the bag cannot be read, or nothing in it was commanded.
@@ -48,6 +52,7 @@ def read_episodes(
         ends = [status for status in bag.statuses if status.done]
         steps: list[tuple[Observation, FloatArray]] = []
         found = 0
+        unused: Counter[str] = Counter() if dropped is None else dropped
         period_s = 1.0 / command.control_hz
         for observation in bag.observations(instruction=instruction, period_s=period_s):
             while ends and ends[0].stamp_ns < observation.stamp_ns:
@@ -57,11 +62,14 @@ def read_episodes(
                     yield _episode(steps, command, bag, end.success)
                 steps = []
             action = actions.at(observation)
-            if action is not None:
+            if action is None:
+                unused[UNCOMMANDED] += 1
+            else:
                 steps.append((observation, action))
         if steps:
             found += 1
             yield _episode(steps, command, bag, ends[0].success if ends else success)
+        unused.update(bag.skipped())
     if not found:
         raise DataError(
             f"bag {path} holds no demonstration: no decision and no twist follows a picture; name "
