@@ -36,6 +36,7 @@ from heisd_ros.types import BoolArray, FloatArray
 WINDOWS = (5, 9, 15, 21)
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 RADII = ("centroid", "taubin")
+DISPLACEMENTS = ("path", "last_to_all")
 RESAMPLES = 1000
 SMALLEST_SAMPLES = 3
 
@@ -139,14 +140,18 @@ def acceptable(bias: FloatArray, rule: VerifyConfig) -> BoolArray:
 def study(tracks: Sequence[Track], config: TrajectoryConfig, *, seed: int = 0) -> Study:
     """Choose the setting on even initial states, judge it and the simple gates on odd ones.
 
+    Args:
+        tracks: Drafts of many episodes.
+        config: The setting in use; its window, weight and kinds compete.
+        seed: Of the bootstrap.
+
     Raises:
         DataError: If one half has no drafts, or only good or only bad ones.
     """
-    fit = [track for track in tracks if track.init % 2 == 0]
-    held = [track for track in tracks if track.init % 2 == 1]
-    labels = [_labels(track) for track in held]
+    fit, held = halves(tracks)
+    labels = [labels_of(track) for track in held]
     for half in (fit, held):
-        every = np.concatenate([_labels(track) for track in half]) if half else np.zeros(0, bool)
+        every = np.concatenate([labels_of(track) for track in half]) if half else np.zeros(0, bool)
         if every.all() or not every.any():
             raise DataError(
                 "the study needs good and bad drafts from even and odd initial states, got "
@@ -155,12 +160,8 @@ def study(tracks: Sequence[Track], config: TrajectoryConfig, *, seed: int = 0) -
     chosen = _best(fit, config)
     speed = [_metrics(track, config).speed for track in held]
     candidates = {
-        f"F chosen (w={chosen.window}, alpha={chosen.alpha:g}, {chosen.radius})": _fused(
-            fit, held, chosen
-        ),
-        f"F configured (w={config.window}, alpha={config.alpha:g}, {config.radius})": _fused(
-            fit, held, config
-        ),
+        f"F chosen ({_named(chosen)})": fused_of(fit, held, chosen),
+        f"F configured ({_named(config)})": fused_of(fit, held, config),
         "speed": speed,
         "similarity of the Top-1": [track.score[SMALLEST_SAMPLES - 1 :] for track in held],
     }
@@ -175,6 +176,11 @@ def study(tracks: Sequence[Track], config: TrajectoryConfig, *, seed: int = 0) -
         good_share=float(every.mean()),
         chosen=chosen,
     )
+
+
+def halves(tracks: Sequence[Track]) -> tuple[list[Track], list[Track]]:
+    """Return the episodes that choose (even initial states) and those that judge (odd ones)."""
+    return [t for t in tracks if t.init % 2 == 0], [t for t in tracks if t.init % 2 == 1]
 
 
 def table(result: Study) -> str:
@@ -208,10 +214,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _best(tracks: Sequence[Track], config: TrajectoryConfig) -> TrajectoryConfig:
-    labels = np.concatenate([_labels(track) for track in tracks])
+    labels = np.concatenate([labels_of(track) for track in tracks])
     best, highest = config, -1.0
-    for window, radius in itertools.product(WINDOWS, RADII):
-        tried = dataclasses.replace(config, window=window, radius=radius)
+    for window, radius, displacement in itertools.product(WINDOWS, RADII, DISPLACEMENTS):
+        tried = dataclasses.replace(config, window=window, radius=radius, displacement=displacement)
         known = [_metrics(track, tried) for track in tracks]
         try:
             normaliser = _ranges(known)
@@ -225,7 +231,7 @@ def _best(tracks: Sequence[Track], config: TrajectoryConfig) -> TrajectoryConfig
     return best
 
 
-def _fused(
+def fused_of(
     fit: Sequence[Track], tracks: Sequence[Track], config: TrajectoryConfig
 ) -> list[FloatArray]:
     """Return F of every step of some tracks, with ranges fitted to others."""
@@ -245,6 +251,11 @@ def _fuse(known: _Kinematics, alpha: float, normaliser: PercentileNormaliser) ->
     return np.array([fused_metric(r, d, alpha, normaliser) for r, d in pairs])
 
 
+def _named(config: TrajectoryConfig) -> str:
+    kinds = f"{config.radius}, {config.displacement}"
+    return f"w={config.window}, alpha={config.alpha:g}, {kinds}"
+
+
 def _metrics(track: Track, config: TrajectoryConfig) -> _Kinematics:
     """Return the kinematics of every step from the third on."""
     meter = TrajectoryMeter(config)
@@ -259,7 +270,8 @@ def _metrics(track: Track, config: TrajectoryConfig) -> _Kinematics:
     )
 
 
-def _labels(track: Track) -> BoolArray:
+def labels_of(track: Track) -> BoolArray:
+    """Return whether the draft was good, of every step that has a metric."""
     return track.good[SMALLEST_SAMPLES - 1 :]
 
 

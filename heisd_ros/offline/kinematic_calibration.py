@@ -7,6 +7,7 @@ are not full yet, jumps and pauses count as they will count online.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,8 @@ class Calibration:
         config: The section `trajectory` with ranges and threshold filled in.
         episodes: Demonstrations used.
         windows: Steps with enough samples for F.
-        percentile: Share of steps below the threshold that was asked for, percent.
+        percentile: Share of steps below the threshold that was asked for, percent; nan if the
+            threshold was chosen otherwise.
         quantiles: Percentiles (see `QUANTILES`) of R and D (metres), F, and speed (m/s).
         speed_correlation: Spearman's rank correlation of F and mean speed: how much of a plain
             speed gate F is.
@@ -148,8 +150,7 @@ def to_yaml(calibration: Calibration, header: Sequence[str]) -> str:
     lines += [
         f"# {calibration.episodes} episodes, {calibration.windows} windows of up to "
         f"{config.window} positions.",
-        f"# Ranges: smallest value and 95th percentile. Threshold: percentile "
-        f"{calibration.percentile:g} of F.",
+        f"# Ranges: smallest value and 95th percentile.{_threshold(calibration.percentile)}",
         f"# Rank correlation of F with the mean speed: {calibration.speed_correlation:.3f}.",
         f"# percentiles {', '.join(map(str, QUANTILES))}:",
     ]
@@ -172,6 +173,10 @@ def to_yaml(calibration: Calibration, header: Sequence[str]) -> str:
     ):
         lines.append(f"  {name}: {getattr(config, name):.6f}")
     return "\n".join(lines) + "\n"
+
+
+def _threshold(percentile: float) -> str:
+    return "" if math.isnan(percentile) else f" Threshold: percentile {percentile:g} of F."
 
 
 def _ranks(values: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from heisd_ros.errors import DataError
 from heisd_ros.offline.command_line import read_config
 from heisd_ros.offline.provenance import provenance
 from heisd_ros.offline.skip_learning import learn
-from heisd_ros.offline.skip_tracks import SkipTrack, judge_task
+from heisd_ros.offline.skip_tracks import SkipTrack, judge_task, save_tracks
 from heisd_ros.verify.skip_table import Learned, SkipCalibration
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ def calibrate_skip(options: argparse.Namespace, arguments: Sequence[str]) -> int
     settings = ["perception.rotate_deg=0", "decode.method=ar", "model.threads=1"]
     config = read_config(files, [*settings, *options.set])
     tracks = list(_tracks(options, config))
+    if options.judged:
+        save_tracks(options.judged, tracks)
     made = learn(options.suite, tracks, floor=options.floor, error=options.max_error)
     origin = provenance("calibrate", list(arguments))
     facts = {name: origin[name] for name in ("command", "commit", "date")}

@@ -63,7 +63,7 @@ def pairs_of(tracks: Sequence[SkipTrack], window: int = WINDOW) -> Pairs:
             )
     if not columns:
         raise DataError("expected demonstrations of at least 2 steps, got none")
-    return Pairs(*(np.concatenate(column) for column in zip(*columns, strict=True)))  # type: ignore[arg-type]
+    return Pairs(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
 def learn(

@@ -7,8 +7,11 @@ and gives the feature, the lm_head's input after the prompt.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from tqdm import tqdm
@@ -31,6 +34,9 @@ GRIPPER = ACTION_DIM - 1
 FINGER_GAP = 7
 """Column of an episode's state: finger gap, metres."""
 
+COLUMNS = ("positions", "features", "acceptable", "eligible", "score")
+"""What a judged track keeps of each step."""
+
 
 @dataclass(frozen=True, slots=True)
 class SkipTrack:
@@ -42,6 +48,7 @@ class SkipTrack:
         features: float32 (T, d), lm_head input after the prompt.
         acceptable: bool (T,), whether the target would have accepted the best draft whole.
         eligible: bool (T,), whether the predicates that are not learned held.
+        score: float32 (T,), cosine of the best draft.
     """
 
     task: str
@@ -49,6 +56,7 @@ class SkipTrack:
     features: Float32Array
     acceptable: BoolArray
     eligible: BoolArray
+    score: Float32Array
 
     def __len__(self) -> int:
         """Return T."""
@@ -151,6 +159,42 @@ def accepted_whole(tokens: IntArray, answers: IntArray, rule: SequenceRelaxedAcc
     return passed and wanted is state_of_token(int(tokens[GRIPPER]))
 
 
+def save_tracks(path: Path, tracks: Sequence[SkipTrack]) -> None:
+    """Write judged tracks: judging takes longest. A reader sees the whole file or none of it."""
+    columns = {name: np.concatenate([getattr(t, name) for t in tracks]) for name in COLUMNS}
+    pending = path.with_name(f".{path.name}.{os.getpid()}.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pending.open("wb") as stream:
+        np.savez_compressed(
+            stream,
+            allow_pickle=False,
+            task=np.array([track.task for track in tracks]),
+            length=np.array([len(track) for track in tracks]),
+            **columns,
+        )
+    pending.replace(path)
+
+
+def load_tracks(path: Path) -> list[SkipTrack]:
+    """Read a file of `save_tracks`.
+
+    Raises:
+        DataError: If it is missing, damaged, or something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            ends = np.cumsum(file["length"])[:-1]
+            parts = {name: np.split(file[name], ends) for name in COLUMNS}
+            return [
+                SkipTrack(str(task), **{name: parts[name][number] for name in COLUMNS})
+                for number, task in enumerate(file["task"])
+            ]
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
+        raise DataError(
+            f"{path} holds no judged tracks ({error!r}); make it with `heisd calibrate --skip`"
+        ) from error
+
+
 def _judge(
     episode: Episode,
     found: Neighbours,
@@ -178,6 +222,7 @@ def _judge(
         np.stack(features),
         np.array(acceptable, dtype=np.bool_),
         eligible_steps(found, executed, config),
+        np.asarray(found.score[:, 0], dtype=np.float32),
     )
 
 
@@ -197,7 +242,7 @@ def _state(step: Step, parts: Components) -> Float32Array | None:
 
 def _open(tokens: IntArray) -> BoolArray:
     known = {int(t): bool(state_of_token(int(t))) for t in np.unique(tokens)}
-    return np.vectorize(known.__getitem__, otypes=[bool])(tokens)
+    return np.array([known[int(t)] for t in tokens.ravel()], dtype=np.bool_).reshape(tokens.shape)
 
 
 def _bar(items: Sequence[Episode] | range, what: str) -> tqdm:  # type: ignore[type-arg]

@@ -197,7 +197,7 @@ def _write(path: Path, kind: str, content: Mapping[str, Any]) -> None:
 
 def _read(path: Path, kind: str, advice: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}); {advice}") from error
     found = content.get("format") if isinstance(content, dict) else type(content).__name__

@@ -39,6 +39,7 @@ def turning(degrees, *, ok, eligible=True, task="bowl"):
         np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32),
         np.array(ok, dtype=bool),
         np.full(n, eligible),
+        np.ones(n, np.float32),
     )
 
 
