@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heisd_ros.draft.tree import DraftTree
@@ -87,6 +87,7 @@ def test_merging_trees_keeps_every_path_and_shares_nodes():
     )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=5))
 def test_every_pair_of_sequences_is_a_path(chains):
     chains = np.array(chains)
