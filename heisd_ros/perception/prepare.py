@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from heisd_ros.errors import DataError, ShapeError
 from heisd_ros.perception.transforms import centre_crop, rotate
 from heisd_ros.protocols import VisionEncoder
 from heisd_ros.types import Frame, VisualFeatures
@@ -26,9 +27,16 @@ class PreparingEncoder:
         self._crop_area = crop_area
 
     def encode(self, frames: Sequence[Frame]) -> VisualFeatures:
-        """Prepare and encode."""
+        """Prepare and encode.
+
+        Raises:
+            DataError: If a frame is not uint8 (H, W, 3).
+        """
         return self._encoder.encode([self._prepared(frame) for frame in frames])
 
     def _prepared(self, frame: Frame) -> Frame:
-        image = centre_crop(rotate(frame.image, self._rotate_deg), self._crop_area)
+        try:
+            image = centre_crop(rotate(frame.image, self._rotate_deg), self._crop_area)
+        except ShapeError as error:
+            raise DataError(f"camera {frame.camera!r}: {error}") from error
         return dataclasses.replace(frame, image=image)
