@@ -19,6 +19,7 @@ ARGUMENTS = {
     ),
     "use_composition": ("true", "One process: the picture features never leave it."),
     "use_respawn": ("false", "Start a node again that has died (separate processes only)."),
+    "enclave": ("/", "SROS 2 enclave of all nodes, see docs/security_ros.md."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "third_person_image": ("third_person/image", "Topic of the first camera."),
     "wrist_image": ("wrist/image", "Topic of the second camera."),
@@ -72,7 +73,11 @@ def _node(executable: str) -> Node:
             {"use_sim_time": LaunchConfiguration("use_sim_time")},
         ],
         remappings=[(name, LaunchConfiguration(value)) for name, value in REMAPPINGS.items()],
-        arguments=["--ros-args", "--log-level", LaunchConfiguration("log_level")],
+        arguments=[
+            "--ros-args",
+            *("--log-level", LaunchConfiguration("log_level")),
+            *("--enclave", LaunchConfiguration("enclave")),
+        ],
         output="screen",
         **({} if executable == "heisd_node" else separate),
     )

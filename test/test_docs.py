@@ -43,3 +43,39 @@ def test_every_example_runs(example):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_every_reason_has_a_row_that_says_what_to_do():
+    from heisd_ros.command.reasons import Reason
+    from heisd_ros.decode import assembler
+
+    page = (ROOT / "docs" / "real_arm.md").read_text()
+    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
+    waiting = {
+        value
+        for name, value in vars(assembler).items()
+        if name.isupper() and isinstance(value, str)
+    }
+    assert {reason.value for reason in Reason} <= named
+    assert waiting <= named
+
+
+@pytest.mark.parametrize("page", ["real_arm.md", "security_ros.md"])
+def test_files_that_a_page_names_exist(page):
+    text = (ROOT / "docs" / page).read_text()
+    for name in re.findall(r"`?(config/[\w./]+|docs/[\w./]+)`?", text):
+        assert (ROOT / name).is_file(), name
+    for name in re.findall(r"heisd_ros (\w+\.launch\.py)", text):
+        assert (ROOT / "launch" / name).is_file(), name
+
+
+def test_parameters_that_the_page_on_real_arms_names_exist():
+    from heisd_ros.config import HeisdConfig, parameter_names
+
+    known = parameter_names()
+    sections = {name.split(".")[0] for name in known}
+    text = (ROOT / "docs" / "real_arm.md").read_text()
+    named = {n for n in re.findall(r"`(\w+\.\w+)`", text) if n.split(".")[0] in sections}
+    assert len(named) > 15
+    assert named <= set(known)
+    assert HeisdConfig().skip.rule == "never"

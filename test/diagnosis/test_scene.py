@@ -1,10 +1,16 @@
 """What is drawn around the arm, by hand."""
 
+import json
+import re
+
 import numpy as np
 import pytest
+import yaml
 
 from heisd_ros.diagnosis import scene
 from heisd_ros.diagnosis.palette import AT_REST, MODES, SKIPPED, look_of
+from heisd_ros.nodes.topics import ENDPOINTS
+from heisd_ros.share import config_file, share_dir
 from heisd_ros.types import Hits
 
 
@@ -66,3 +72,31 @@ def test_the_annotated_picture_keeps_every_pixel_inside_a_frame_of_the_mode():
     strip = out[28:-1, 4:-4]
     assert strip.min() < 60
     assert strip.max() > 200  # light letters on a dark ground
+
+
+def topics_in(value):
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from (key, *topics_in(entry))
+    elif isinstance(value, list):
+        for entry in value:
+            yield from topics_in(entry)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("name", ["foxglove_heisd.json", "heisd.rviz"])
+def test_layouts_name_topics_and_fields_that_exist(name):
+    text = config_file(name).read_text()
+    content = json.loads(text) if name.endswith("json") else yaml.safe_load(text)
+    paths = {entry for entry in topics_in(content) if str(entry).startswith("/")}
+    assert len(paths) >= 3
+    known = {f"/{row.node}{row.name[1:]}" if row.name[0] == "~" else row.name for row in ENDPOINTS}
+    known = {entry if entry[0] == "/" else f"/{entry}" for entry in known}
+    for path in paths:
+        topic, _, field = path.partition(".")
+        assert topic in known, path
+        if topic in ("/decode_report", "/trajectory_metric") and field:
+            message = {"/decode_report": "DecodeReport", "/trajectory_metric": "TrajectoryMetric"}
+            fields = (share_dir() / "msg" / f"{message[topic]}.msg").read_text()
+            assert re.search(rf"\b{field.split('[')[0]}\b", fields), path
