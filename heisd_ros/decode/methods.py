@@ -10,10 +10,11 @@
 | `spec_vla`       | none                            | drafter          | 9 bins        | never  |
 | `kerv`           | none                            | drafter, filter  | 5 to 15 bins  | never  |
 | `heisd_paper`    | Top-K chains / none             | AR / drafter     | 45, 25 / 9    | 2 of 3 |
-| `heisd`          | Top-K tree, look-ahead, Kalman  | Jacobi / drafter | configuration | same   |
+| `heisd`          | Top-K tree, 3 cheap chains      | Jacobi / drafter | configuration | same   |
 | `heisd_lossless` | the same                        | Jacobi           | exact         | never  |
 
-`/` parts steps above and below the boundary.
+The cheap chains are look-ahead, Kalman and the action before. `/` parts steps above and below the
+boundary.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ RETRIEVAL, LOOKAHEAD, KALMAN, HOLD = "retrieval", "lookahead", "kalman", "hold"
 JACOBI, DRAFTER, KERV = "jacobi", "drafter", "kerv"
 """Names of what finishes an action; without one, one token per forward does."""
 
-CHEAP = (RETRIEVAL, LOOKAHEAD, KALMAN)
+CHEAP = (RETRIEVAL, LOOKAHEAD, KALMAN, HOLD)
 
 EXACT: Mapping[str, Any] = {"verify.rule": "exact", "verify.drafter_rule": "exact"}
 UNSKIPPED: Mapping[str, Any] = {"skip.rule": "never"}

@@ -29,9 +29,10 @@ class AutoregressiveContinuation:
 class JacobiContinuation:
     """Guess all remaining tokens at once and let the target correct them until they stand.
 
-    The guesses are the target's own answers behind the rejected draft, or, where there are none,
-    the action before. Under exact acceptance this is parallel Jacobi decoding: its fixed point is
-    the greedy action, and it never takes more forwards than one per remaining token.
+    The guesses are the target's own answers along the branch of the rejected tree that is nearest
+    to them, or, where there are none, the action before. Under exact acceptance this is parallel
+    Jacobi decoding: its fixed point is the greedy action, and it never takes more forwards than
+    one per remaining token.
     """
 
     def __init__(self) -> None:
@@ -39,11 +40,11 @@ class JacobiContinuation:
         self._guess: IntArray = np.zeros(0, dtype=np.int64)
 
     def begin(self, request: DraftRequest, draft: Draft) -> None:
-        """Take the best drafted chain as the first guess, else the previous action."""
-        if len(draft.chains):
-            self._guess = np.array(draft.chains[0], dtype=np.int64)
-        elif len(request.history):
+        """Take the previous action as the first guess, in the first step the best draft."""
+        if len(request.history):
             self._guess = np.array(request.history[-1], dtype=np.int64)
+        elif len(draft.chains):
+            self._guess = np.array(draft.chains[0], dtype=np.int64)
         else:
             self._guess = np.zeros(0, dtype=np.int64)
 
@@ -61,10 +62,13 @@ class JacobiContinuation:
 
 
 def _answers_behind(last: Verified) -> list[int]:
-    """Return the target's answers along the first chain that hangs below the accepted path."""
+    """Return the target's answers along the branch below the accepted path that fits them best."""
     node = int(last.accepted.path[-1]) if len(last.accepted.path) else ROOT
+    wanted = int(last.accepted.tokens[-1])
     answers: list[int] = []
     while below := children(last.tree, node):
-        node = below[0]
-        answers.append(int(last.answer.target_next[1 + node]))
+        bias = np.abs(np.asarray(last.tree.tokens)[below] - wanted)
+        node = below[int(np.argmin(bias))]
+        wanted = int(last.answer.target_next[1 + node])
+        answers.append(wanted)
     return answers

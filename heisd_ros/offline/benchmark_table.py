@@ -73,7 +73,7 @@ def overall_table(results: Results) -> str:
         "steps",
         "forwards / step",
         "accept length",
-        "unverified",
+        "unverified steps / tokens",
         "drafts from",
         "p50 / p99 ms here",
     ]
@@ -183,7 +183,7 @@ def _overall_cells(row: Row) -> list[str]:
         _number(row.steps, 0),
         NONE if blind else _number(row.forwards, 2),
         _number(row.accept_length, 2),
-        NONE if blind else _percent(row.skip_share),
+        NONE if blind else f"{_percent(row.skip_share)} / {_percent(row.unverified_share)}",
         NONE if blind else ", ".join(modes),
         f"{_number(row.p50_ms, 1)} / {_number(row.p99_ms, 1)}",
     ]

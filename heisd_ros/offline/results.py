@@ -68,6 +68,7 @@ class Row:
         same_as_base: Episodes with exactly the tokens of `BASE`'s episode from the same initial
             state, or -1 if none can be compared.
         lean_ms: `projected_ms` with `Results.overhead_ms` in place of the profile's overhead.
+        unverified_share: Executed tokens that the target did not decide, [0, 1].
     """
 
     task: int
@@ -89,6 +90,7 @@ class Row:
     deviation: Deviation | None
     same_as_base: int
     lean_ms: float = math.nan
+    unverified_share: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

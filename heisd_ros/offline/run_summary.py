@@ -18,7 +18,7 @@ from heisd_ros.offline.intervals import mcnemar, wilson
 from heisd_ros.offline.latency_model import DeviceProfile, project_step
 from heisd_ros.offline.records import EpisodeRecord, StepRecord, read_records
 from heisd_ros.offline.results import ALL_TASKS, BASE, Deviation, Pair, Results, Row
-from heisd_ros.types import FloatArray, IntArray
+from heisd_ros.types import ACTION_DIM, FloatArray, IntArray
 
 OVERHEAD_MS = 10.0
 """Our overhead from camera to twist, bounded from above: see bench/node_latency.py."""
@@ -101,6 +101,7 @@ def row_of(
         p99_ms=summary.total_ms_p99,
         projected_ms=_projected(method, chosen, profile),
         deviation=deviation_of(steps),
+        unverified_share=_mean([row.report.unverified for row in steps]) / ACTION_DIM,
         same_as_base=_same_as_base(method, ended, everything),
     )
 
