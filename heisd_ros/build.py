@@ -17,6 +17,7 @@ from heisd_ros.decode.decoder import HybridDecoder
 from heisd_ros.decode.methods import Method, method_config, method_named
 from heisd_ros.decode.policy import HeisdPolicy
 from heisd_ros.decode.selector import BoundarySelector, FixedSelector, Selector
+from heisd_ros.demonstrations.store_address import is_server
 from heisd_ros.draft.continuation import JacobiContinuation
 from heisd_ros.draft.drafter import DrafterDraftSource, DraftHead
 from heisd_ros.draft.kinematic import HoldDraftSource, KalmanDraftSource
@@ -234,9 +235,16 @@ def build_encoder(config: HeisdConfig) -> VisionEncoder:
 
 
 def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | None:
-    """Open the demonstration store for an encoder; None if it is switched off."""
+    """Open the demonstration store for an encoder; None if it is switched off.
+
+    Raises:
+        StoreError: If a folder is missing, broken, or was built with another encoder, or an address
+            is malformed. A server that is away is only logged: drafts come from it when it returns.
+    """
     if config.retrieval.store == NONE:
         return None
+    if is_server(config.retrieval.store):
+        return _server_store(config, fingerprint)
     from heisd_ros.demonstrations.store import MemoryStore
 
     path = Path(config.retrieval.store) if config.retrieval.store else weights_dir() / "store"
@@ -245,12 +253,11 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
             f"no demonstration store at {path}; build one with `heisd build-db`, or set "
             f"retrieval.store to {NONE!r}"
         )
-    perception = config.perception
     return MemoryStore.open(
         path,
         fingerprint=fingerprint,
-        cameras=perception.cameras,
-        preprocessing={"crop_area": perception.crop_area, "pool": perception.pool},
+        cameras=config.perception.cameras,
+        preprocessing=_preprocessing(config),
     )
 
 
@@ -382,6 +389,23 @@ def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:
 
 def _is_ours(config: HeisdConfig, drafter: Path) -> bool:
     return not config.model.checkpoint and drafter.is_dir()
+
+
+def _server_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore:
+    from heisd_ros.demonstrations.qdrant_store import QdrantStore
+
+    return QdrantStore.open(
+        config.retrieval.store,
+        fingerprint=fingerprint,
+        cameras=config.perception.cameras,
+        preprocessing=_preprocessing(config),
+        timeout_s=config.retrieval.timeout_s,
+        pause_s=config.retrieval.pause_s,
+    )
+
+
+def _preprocessing(config: HeisdConfig) -> dict[str, float | str]:
+    return {"crop_area": config.perception.crop_area, "pool": config.perception.pool}
 
 
 def _as_it_is(config: HeisdConfig) -> bool:

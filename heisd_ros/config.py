@@ -168,10 +168,20 @@ class TrajectoryConfig:
 class RetrievalConfig:
     """The demonstration store."""
 
-    store: str = option("", "Folder of the store; empty: the one we ship; none: no retrieval.")
+    store: str = option(
+        "",
+        "Folder of the store, or grpc[s]:// or http[s]://host:port/collection of a Qdrant server; "
+        "empty: the one we ship; none: no retrieval.",
+    )
     top_k: int = option(5, "Neighbours per query K [-].", low=1, high=32, source="HeiSD scripts")
     min_score: float = option(
         -1.0, "Neighbours below this cosine are dropped [-].", low=-1.0, high=1.0
+    )
+    timeout_s: float = option(
+        0.05, "Longest wait for a server's answer; then the step goes on [s].", low=0.001, high=10.0
+    )
+    pause_s: float = option(
+        1.0, "After a failure a server is left alone for this long [s].", low=0.0, high=60.0
     )
 
 

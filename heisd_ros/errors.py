@@ -23,6 +23,10 @@ class StoreError(HeisdError, RuntimeError):
     """A demonstration store cannot be opened, is damaged, or was built for something else."""
 
 
+class StoreUnavailableError(StoreError):
+    """The server of a demonstration store is away, too slow, or answers what cannot be used."""
+
+
 class DataError(HeisdError, ValueError):
     """Input data (image, pose, bag, demonstration) is malformed."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
-from heisd_ros.errors import StoreError
+from heisd_ros.errors import StoreError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class DeadlineCaller:
         *,
         workers: int = 4,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare the workers.
 
@@ -36,45 +38,99 @@ class DeadlineCaller:
             pause_s: Time without calls after a failure, seconds.
             workers: Threads; 1 makes the calls one after the other.
             clock: Monotonic seconds.
+            on_change: Told the reason when calls begin to fail, and an empty one when they succeed
+                again.
         """
         self._timeout_s, self._pause_s, self._clock = timeout_s, pause_s, clock
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="store")
+        self._pool = DaemonPool(workers, "store")
         self._lock = threading.Lock()
         self._closed_until = float("-inf")
         self._reason = ""
+        self._on_change = on_change
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T], *, timeout_s: float | None = None) -> T:
         """Return what the function returns.
 
+        Args:
+            function: Runs on a worker; after the deadline it runs on, but nobody waits.
+            timeout_s: Deadline of this call, seconds; None: the usual one.
+
         Raises:
-            StoreError: What the function raised, that the deadline passed, or that the pause after
-                an earlier failure is not over.
+            StoreUnavailableError: If the deadline passed, or the pause after an earlier failure is
+                not over.
+            StoreError: What the function raised.
         """
         with self._lock:
             now = self._clock()
             if now < self._closed_until:
-                raise StoreError(f"paused after a failure: {self._reason}")
+                raise StoreUnavailableError(f"paused after a failure: {self._reason}")
             if self._reason:
                 # One trial; whoever comes meanwhile is still refused.
                 self._closed_until = now + self._pause_s
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        future = self._pool.submit(function)
         try:
-            result = self._pool.submit(function).result(self._timeout_s)
-        except FutureTimeoutError as error:
-            self._pause(f"no answer within {self._timeout_s} s")
-            raise StoreError(f"no answer within {self._timeout_s} s; is the server up?") from error
+            result = future.result(limit_s)
+        except FutureTimeoutError:
+            # What still waits for a worker must not reach a server that has just come back.
+            future.cancel()
+            text = f"no answer within {limit_s} s"
+            self._settle(text)
+            raise StoreUnavailableError(f"{text}; is the server up?") from None
         except StoreError as error:
-            self._pause(str(error))
+            self._settle(str(error) or type(error).__name__)
             raise
-        with self._lock:
-            self._reason, self._closed_until = "", float("-inf")
+        self._settle("")
         return result
 
     def close(self) -> None:
         """Refuse further calls; a call that is running ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         with self._lock:
             self._reason, self._closed_until = "closed", float("inf")
 
-    def _pause(self, reason: str) -> None:
+    def _settle(self, reason: str) -> None:
+        """Note how a call ended; an empty reason is success."""
         with self._lock:
-            self._reason, self._closed_until = reason, self._clock() + self._pause_s
+            if self._reason == "closed":
+                return
+            changed = bool(reason) != bool(self._reason)
+            self._reason = reason
+            self._closed_until = self._clock() + self._pause_s if reason else float("-inf")
+        if changed and self._on_change is not None:
+            self._on_change(reason)
+
+
+class DaemonPool:
+    """A few threads that run functions; one that hangs does not keep the process from ending.
+
+    `concurrent.futures.ThreadPoolExecutor` waits for its threads when the interpreter ends.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        """Start the threads."""
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._workers = workers
+        for number in range(workers):
+            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True).start()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Run the function on the next free thread."""
+        future: Future[T] = Future()
+        self._work.put((future, function))
+        return future
+
+    def close(self) -> None:
+        """End the threads when they have nothing left to do."""
+        for _ in range(self._workers):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, function = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)

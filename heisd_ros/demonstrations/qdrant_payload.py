@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from heisd_ros.demonstrations.manifest import TaskRecord
+from heisd_ros.demonstrations.qdrant_export import Export
 from heisd_ros.errors import StoreError
 from heisd_ros.types import ACTION_DIM, FloatArray, Hits
 
+SCORE_SLACK = 1e-3
+"""Rounding may lift the dot product of two unit vectors a little above 1."""
 
-def payload_of(task: str, steps: Hits, i: int, gripper: float) -> dict[str, Any]:
+
+class ReplacedError(StoreError):
+    """A row belongs to another export than the manifest that was read."""
+
+
+def payload_of(export: Export, task: str, steps: Hits, i: int, gripper: float) -> dict[str, Any]:
     """Return the payload of one row of a task.
 
     Args:
+        export: What the row belongs to.
         task: Task key.
         steps: Rows of the task.
         i: Which of them.
@@ -23,6 +34,7 @@ def payload_of(task: str, steps: Hits, i: int, gripper: float) -> dict[str, Any]
     """
     return {
         "task": task,
+        "store": export.digest,
         "episode": int(steps.episode[i]),
         "step": int(steps.step[i]),
         "action": steps.action[i].tolist(),
@@ -33,13 +45,25 @@ def payload_of(task: str, steps: Hits, i: int, gripper: float) -> dict[str, Any]
     }
 
 
-def hits_of_points(points: Sequence[Any], scores: Sequence[float], lookahead: int) -> Hits:
+def hits_of_points(
+    points: Sequence[Any], scores: Sequence[float], export: Export, task: TaskRecord | None
+) -> Hits:
     """Return points of the server as hits, in the order given.
 
+    Args:
+        points: Scored points or records of qdrant-client.
+        scores: Cosine of each.
+        export: What every row must belong to.
+        task: The only task that may be among them; None for any.
+
     Raises:
-        StoreError: If a point has no usable payload.
+        ReplacedError: If a row is of another export.
+        StoreError: If a point has no usable payload, score or row number, or is of another task.
     """
-    payloads = [_checked_payload(point, lookahead) for point in points]
+    lookahead = export.manifest.lookahead
+    payloads = [checked_payload(point, export, task) for point in points]
+    if not all(math.isfinite(score) and abs(score) <= 1 + SCORE_SLACK for score in scores):
+        raise StoreError(f"expected cosines as scores, got {list(scores)}; is the distance DOT?")
     count = len(payloads)
 
     def column(name: str, *shape: int, dtype: type = np.float64) -> Any:  # noqa: ANN401
@@ -58,30 +82,50 @@ def hits_of_points(points: Sequence[Any], scores: Sequence[float], lookahead: in
     )
 
 
-def _checked_payload(point: Any, lookahead: int) -> dict[str, Any]:  # noqa: ANN401
-    """Return the payload, or refuse what would become a wrong action."""
-    payload = dict(point.payload or {})
+def checked_payload(
+    point: Any,  # noqa: ANN401
+    export: Export,
+    task: TaskRecord | None = None,
+) -> Mapping[str, Any]:
+    """Return the payload of a row, or refuse what would become a wrong action.
+
+    Raises:
+        ReplacedError: If the row is of another export.
+        StoreError: If it is malformed or of another task.
+    """
+    payload = point.payload or {}
+    if payload.get("store") != export.digest:
+        raise ReplacedError(
+            f"row {point.id} of collection {export.name!r} belongs to another export than its "
+            "manifest: the store is being replaced, or an export broke off"
+        )
+    first, stop = (task.first_row, task.stop_row) if task else (0, export.manifest.rows)
+    inside = isinstance(point.id, int) and first <= point.id < stop
+    if not inside or (task and payload.get("task") != task.key):
+        raise StoreError(f"row {point.id} is none of {task.key if task else 'the store'!r}")
+    if not _is_sane(payload, export.manifest.lookahead):
+        raise StoreError(
+            f"row {point.id} of the Qdrant collection has no usable action "
+            f"({json.dumps(payload.get('action'))[:200]}); export the store again"
+        )
+    return payload
+
+
+def _is_sane(payload: Mapping[str, Any], lookahead: int) -> bool:
     try:
         action = np.array(payload["action"], dtype=np.float64)
         ahead = np.array(payload["lookahead"], dtype=np.float64).reshape(-1, ACTION_DIM)
-        valid = int(payload["valid_length"])
-        sane = (
+        return (
             action.shape == (ACTION_DIM,)
             and len(ahead) == lookahead
             and bool(np.isfinite(action).all() and np.isfinite(ahead).all())
-            and 0 <= valid <= lookahead
+            and 0 <= int(payload["valid_length"]) <= lookahead
             and isinstance(payload["episode"], int)
             and isinstance(payload["step"], int)
+            and np.array(payload["position"], dtype=np.float64).shape == (3,)
         )
-        sane = sane and len(payload["position"]) == 3
     except (KeyError, TypeError, ValueError):
-        sane = False
-    if not sane:
-        raise StoreError(
-            f"row {point.id} of the Qdrant collection has no usable action "
-            f"({json.dumps(payload.get('action'))}); export the store again"
-        )
-    return payload
+        return False
 
 
 def _or_null(values: FloatArray) -> list[float | None]:

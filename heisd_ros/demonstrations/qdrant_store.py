@@ -1,114 +1,118 @@
 """The same store on a Qdrant server: for fleets that share one set of demonstrations.
 
-Uses only what the server and qdrant-client's in-memory mode do alike: one collection, a filter on
-the task, dot products of unit vectors, integer ids that are the row numbers. The in-memory mode is
-for tests: it is slow and holds no more than 20,000 rows. Folders of the local mode are never
-opened, because opening one executes the pickles in it.
+Uses only what the server and qdrant-client's in-memory mode do alike: a filter on the task, dot
+products of unit vectors, integer ids that are the row numbers. The in-memory mode is for tests: it
+is slow and holds no more than 20,000 rows. Folders of the local mode are never opened, because
+opening one executes the pickles in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+import importlib.metadata
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 
 from heisd_ros.demonstrations.columns import checked_query
 from heisd_ros.demonstrations.deadline import DeadlineCaller
-from heisd_ros.demonstrations.manifest import (
-    Manifest,
-    check_encoder,
-    manifest_from_text,
+from heisd_ros.demonstrations.manifest import Manifest, TaskRecord, check_encoder
+from heisd_ros.demonstrations.qdrant_connection import (
+    Client,
+    ask,
+    connect,
+    is_local,
+    models,
+    read_export,
 )
-from heisd_ros.demonstrations.qdrant_payload import hits_of_points
+from heisd_ros.demonstrations.qdrant_export import Export, check_version
+from heisd_ros.demonstrations.qdrant_payload import ReplacedError, hits_of_points
+from heisd_ros.demonstrations.store_address import parse_address
 from heisd_ros.demonstrations.task import normalise_task
-from heisd_ros.errors import MissingDependencyError, StoreError
+from heisd_ros.errors import StoreError, StoreUnavailableError
 from heisd_ros.types import Float32Array, Hits
 
-try:
-    import grpc  # type: ignore[import-untyped]
-    from qdrant_client import QdrantClient, models
-    from qdrant_client.common.client_exceptions import QdrantException
-    from qdrant_client.http.exceptions import ApiException
-except ImportError as error:
-    raise MissingDependencyError(
-        "qdrant-client is needed for QdrantStore: pip install 'heisd_ros[qdrant]'"
-    ) from error
-
-Client = QdrantClient
 T = TypeVar("T")
-CLIENT_ERRORS = (ApiException, QdrantException, grpc.RpcError, ValueError, OSError, RuntimeError)
-MANIFEST_ID = 2**63 - 1
-"""The point that carries the manifest; written last, so that its absence shows a broken export."""
-MAX_LOCAL_ROWS = 20_000
-REQUEST_TIMEOUT_S = 1
-"""The client counts whole seconds; the deadline of a search is kept by DeadlineCaller."""
-SCROLL_ROWS = 256
-
-
-def connect(
-    url: str,
-    *,
-    api_key: str = "",
-    prefer_grpc: bool = True,
-    timeout_s: int = REQUEST_TIMEOUT_S,
-) -> QdrantClient:
-    """Return a client of a server, or of a new in-memory collection set for `:memory:`.
-
-    Nothing is contacted yet.
-
-    Args:
-        url: `http://host:port`, or `:memory:`.
-        api_key: Key of the server; empty for none.
-        prefer_grpc: Use gRPC (port 6334), which is faster than REST.
-        timeout_s: Whole seconds after which a request is given up; more for copying.
-
-    Raises:
-        StoreError: If the address is no http(s) URL.
-    """
-    if url == ":memory:":
-        return QdrantClient(url)
-    if not url.startswith(("http://", "https://")):
-        raise StoreError(
-            f"expected the address of a Qdrant server like http://host:6333, got {url!r}; folders "
-            "of its local mode are not opened, since they can execute code"
-        )
-    return QdrantClient(
-        url=url,
-        api_key=api_key or None,
-        prefer_grpc=prefer_grpc,
-        timeout=timeout_s,
-        check_compatibility=False,
-    )
+GREETING_TIMEOUT_S = 3.0
+"""Patience of the first contact, before anything moves."""
+LOG_PAUSE_S = 10.0
+"""Fewest seconds between two log lines about a server that is away."""
+_LOG = logging.getLogger(__name__)
 
 
 class QdrantStore:
-    """`DemonstrationStore` over one Qdrant collection; safe to search from many threads."""
+    """`DemonstrationStore` over one export; safe to search from many threads."""
 
     def __init__(
         self,
-        client: QdrantClient,
+        client: Client,
         collection: str,
         *,
         fingerprint: str = "",
+        cameras: tuple[str, ...] = (),
+        preprocessing: Mapping[str, Any] | None = None,
         timeout_s: float = 0.05,
         pause_s: float = 1.0,
     ) -> None:
-        """Wrap a client; the server is first contacted by `check` or by a search.
+        """Wrap a client; the server is first contacted by `greet` or by a search.
 
         Args:
             client: From `connect`.
-            collection: Name that `export_to_qdrant` wrote.
+            collection: Name that `export_to_qdrant` wrote, or an alias of it.
             fingerprint: Fingerprint of the encoder that makes the queries; empty skips the check.
+            cameras: Cameras of the queries in view order; empty skips the check.
+            preprocessing: What happens to a picture before the encoder; see `MemoryStore.open`.
             timeout_s: Deadline of one search, seconds.
             pause_s: After a failure, searches fail at once for this long, seconds.
         """
         self._client, self._collection = client, collection
-        self._fingerprint = fingerprint
-        # The in-memory mode is not made for several threads.
-        self._caller = DeadlineCaller(timeout_s, pause_s, workers=1 if is_local(client) else 4)
-        self._manifest: Manifest | None = None
+        self._encoder = (fingerprint, cameras, preprocessing or {})
+        self._caller = DeadlineCaller(
+            timeout_s,
+            pause_s,
+            # The in-memory mode is not made for several threads.
+            workers=1 if is_local(client) else 4,
+            on_change=self._log_change,
+        )
+        self._export: Export | None = None
+        self._version_is_known = is_local(client)
+        self._logged_at = float("-inf")
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        fingerprint: str = "",
+        cameras: tuple[str, ...] = (),
+        preprocessing: Mapping[str, Any] | None = None,
+        timeout_s: float = 0.05,
+        pause_s: float = 1.0,
+    ) -> QdrantStore:
+        """Connect to `scheme://host[:port][/collection]` and greet the server.
+
+        A server that is away, or whose collection cannot be used, is logged and tried again by
+        every search after a pause: a robot starts without it. Arguments as in the constructor.
+
+        Raises:
+            StoreError: If the address or the credentials are malformed.
+        """
+        address = parse_address(url)
+        store = cls(
+            connect(address, timeout_s=timeout_s),
+            address.collection,
+            fingerprint=fingerprint,
+            cameras=cameras,
+            preprocessing=preprocessing,
+            timeout_s=timeout_s,
+            pause_s=pause_s,
+        )
+        with suppress(StoreError):  # logged by then
+            store.greet()
+        return store
 
     @property
     def manifest(self) -> Manifest:
@@ -118,22 +122,21 @@ class QdrantStore:
             StoreError: If the server or the collection is not there, or was built with another
                 encoder.
         """
-        if self._manifest is None:
-            manifest = self._caller.call(
-                lambda: read_qdrant_manifest(self._client, self._collection)
-            )
-            check_encoder(manifest.profile, self._collection, self._fingerprint, (), {})
-            self._manifest = manifest
-        return self._manifest
+        return self._opened().manifest
+
+    @property
+    def digest(self) -> str:
+        """Changes with every export whose content, name or layout differs; raises as `manifest`."""
+        return self._opened().digest
+
+    def greet(self) -> Manifest:
+        """Contact the server with more patience than a search has; raises as `manifest`."""
+        return self._caller.call(self._read, timeout_s=GREETING_TIMEOUT_S).manifest
 
     def close(self) -> None:
         """Close the connection; may be called twice."""
         self._caller.close()
         self._client.close()
-
-    def delete_collection(self) -> None:
-        """Remove the collection from the server, for good."""
-        self._ask(lambda: self._client.delete_collection(self._collection))
 
     def search(self, embedding: Float32Array, task: str, k: int, *, exact: bool = False) -> Hits:
         """Return the k nearest steps of this task by cosine, best first; empty if task unknown.
@@ -145,28 +148,31 @@ class QdrantStore:
             exact: Ask the server not to use its approximate index.
 
         Raises:
-            StoreError: If the query is refused, the server does not answer in time, or a stored
-                row is malformed.
+            StoreUnavailableError: If the server does not answer in time, or not as it should.
+            StoreError: If the query is refused, or a stored row is malformed.
         """
-        manifest = self.manifest
-        query = checked_query(embedding, manifest.profile.embedding_size)
+        export = self._opened()
+        query = checked_query(embedding, export.manifest.profile.embedding_size)
         if k < 1:
             raise StoreError(f"k must be at least 1, got {k}")
-        condition = models.FieldCondition(
-            key="task", match=models.MatchValue(value=normalise_task(task))
-        )
+        record = export.tasks.get(normalise_task(task))
+        if record is None:
+            return hits_of_points([], [], export, None)
+        collection = self._where(export, record.key)
+        condition = models.FieldCondition(key="task", match=models.MatchValue(value=record.key))
         response = self._ask(
+            collection,
             lambda: self._client.query_points(
-                self._collection,
+                collection,
                 query=query.tolist(),
-                query_filter=models.Filter(must=[condition]),
+                query_filter=None if export.per_task else models.Filter(must=[condition]),
                 search_params=models.SearchParams(exact=True) if exact else None,
                 limit=k,
                 with_payload=True,
-            )
+            ),
         )
         points = sorted(response.points, key=lambda point: (-np.float32(point.score), point.id))
-        return hits_of_points(points, [point.score for point in points], manifest.lookahead)
+        return self._hits(points, [point.score for point in points], export, record)
 
     def successors(self, hits: Hits, n: int) -> Hits:
         """Return the steps n later in the same episodes; hits whose episode ends are dropped.
@@ -176,109 +182,79 @@ class QdrantStore:
         """
         if n < 0:
             raise StoreError(f"n must not be negative, got {n}")
-        ids = [int(row) + n for row in hits.row]
-        records = self._ask(lambda: self._client.retrieve(self._collection, ids)) if ids else []
-        found = {record.id: record for record in records}
+        export = self._opened()
+        wanted: dict[str, list[int]] = {}
+        for row in hits.row:
+            for record in export.manifest.tasks:
+                if record.first_row <= row and row + n < record.stop_row:
+                    wanted.setdefault(self._where(export, record.key), []).append(int(row) + n)
+        found = {point.id: point for name, ids in wanted.items() for point in self._get(name, ids)}
         kept, scores = [], []
-        for i, row in enumerate(ids):
-            payload = found[row].payload if row in found else None
-            follows = payload and (payload.get("episode"), payload.get("step")) == (
-                hits.episode[i],
-                hits.step[i] + n,
-            )
-            if follows:
-                kept.append(found[row])
+        for i, row in enumerate(hits.row):
+            point = found.get(int(row) + n)
+            payload = (point.payload or {}) if point else {}
+            place = (hits.episode[i], hits.step[i] + n)
+            if point and (payload.get("episode"), payload.get("step")) == place:
+                kept.append(point)
                 scores.append(float(hits.score[i]))
-        return hits_of_points(kept, scores, self.manifest.lookahead)
+        return self._hits(kept, scores, export, None)
 
-    def _ask(self, function: Callable[[], T]) -> T:
-        return self._caller.call(lambda: _translated(self._collection, function))
+    def _get(self, collection: str, ids: list[int]) -> list[Any]:
+        return self._ask(collection, lambda: self._client.retrieve(collection, ids))
 
+    def _where(self, export: Export, task: str) -> str:
+        """An alias that leads elsewhere by now is followed; rows of another export are noticed."""
+        return export.collection_of(task) if export.per_task else self._collection
 
-def is_local(client: QdrantClient) -> bool:
-    """Return whether the client is the in-memory mode."""
-    return bool(client.init_options.get("location") == ":memory:")
-
-
-def read_qdrant_manifest(client: QdrantClient, collection: str) -> Manifest:
-    """Read the manifest of an exported store.
-
-    Raises:
-        StoreError: If the collection does not exist, or its export never finished.
-    """
-    records = _translated(collection, lambda: client.retrieve(collection, [MANIFEST_ID]))
-    if not records:
-        raise StoreError(
-            f"Qdrant collection {collection!r} has no manifest: its export never finished, or it "
-            "is not ours; export the store again"
-        )
-    payload = records[0].payload or {}
-    return manifest_from_text(str(payload.get("manifest", "")), f"collection {collection!r}")
-
-
-def create_collection(client: QdrantClient, collection: str, size: int, *, replace: bool) -> None:
-    """Create an empty collection of unit vectors, with an index on the task.
-
-    Raises:
-        StoreError: If it exists and is not to be replaced.
-    """
-
-    def create() -> None:
-        if client.collection_exists(collection):
-            if not replace:
-                raise StoreError(f"collection {collection!r} exists; name another or replace it")
-            client.delete_collection(collection)
-        vectors = models.VectorParams(size=size, distance=models.Distance.DOT)
-        client.create_collection(collection, vectors_config=vectors)
-        if not is_local(client):
-            index = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-            client.create_payload_index(collection, "task", field_schema=index)
-
-    _translated(collection, create)
-
-
-def upload(
-    client: QdrantClient,
-    collection: str,
-    ids: Sequence[int],
-    vectors: Float32Array,
-    payloads: Iterable[Mapping[str, Any]],
-) -> None:
-    """Write points; returns when the server has them."""
-    points = [
-        models.PointStruct(id=int(row), vector=vector.tolist(), payload=dict(payload))
-        for row, vector, payload in zip(ids, vectors, payloads, strict=True)
-    ]
-    _translated(collection, lambda: client.upsert(collection, points, wait=True))
-
-
-def scroll_rows(
-    client: QdrantClient, collection: str
-) -> Iterator[tuple[int, Float32Array, Mapping[str, Any]]]:
-    """Yield (row, float32 (E,), payload) of every row, in row order."""
-    offset: Any = None
-    while True:
-        ask = partial(
-            client.scroll, collection, limit=SCROLL_ROWS, offset=offset, with_vectors=True
-        )
-        records, offset = _translated(collection, ask)
-        for record in records:
-            if record.id != MANIFEST_ID:
-                vector = np.asarray(record.vector, dtype=np.float32)
-                yield int(record.id), vector, record.payload or {}
-        if offset is None:
-            return
-
-
-def _translated(collection: str, function: Callable[[], T]) -> T:
-    """Call the client; whatever it raises becomes a StoreError."""
-    try:
-        return function()
-    except CLIENT_ERRORS as error:
-        if isinstance(error, StoreError):
+    def _ask(self, collection: str, function: Callable[[], T]) -> T:
+        try:
+            return self._caller.call(lambda: ask(collection, function))
+        except StoreUnavailableError:
             raise
-        text = str(error).strip().splitlines()
-        raise StoreError(
-            f"Qdrant collection {collection!r}: {type(error).__name__} "
-            f"{text[0] if text else ''}; check the server and the collection's name"
-        ) from error
+        except StoreError:
+            self._export = None  # the server is well, so the collection is not what it was
+            raise
+
+    def _opened(self) -> Export:
+        return self._export or self._caller.call(self._read)
+
+    def _read(self) -> Export:
+        """Runs on a worker: an answer that is late for this search serves the next one."""
+        if not self._version_is_known:
+            server = ask(self._collection, self._client.info).version
+            warning = check_version(server, importlib.metadata.version("qdrant-client"))
+            self._version_is_known = True
+            if warning:
+                _LOG.warning("%s", warning)
+        export = read_export(self._client, self._collection)
+        check_encoder(export.manifest.profile, self._collection, *self._encoder)
+        self._export = export
+        return export
+
+    def _hits(
+        self, points: list[Any], scores: list[float], export: Export, task: TaskRecord | None
+    ) -> Hits:
+        try:
+            return hits_of_points(points, scores, export, task)
+        except ReplacedError:
+            self._export = None
+            raise
+
+    def _log_change(self, reason: str) -> None:
+        now = time.monotonic()
+        if not reason:
+            _LOG.info("demonstration store %r answers again", self._collection)
+        elif now - self._logged_at >= LOG_PAUSE_S:
+            self._logged_at = now
+            _LOG.warning("demonstration store %r is not used: %s", self._collection, reason)
+
+
+def digest_of(url: str) -> str:
+    """Return the digest of the export that an address leads to; raises as `greet`."""
+    address = parse_address(url)
+    store = QdrantStore(connect(address), address.collection)
+    try:
+        store.greet()
+        return store.digest
+    finally:
+        store.close()

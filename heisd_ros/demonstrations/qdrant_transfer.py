@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -10,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from heisd_ros.demonstrations.episode_rows import EpisodeRows
-from heisd_ros.demonstrations.manifest import Manifest, manifest_to_text
-from heisd_ros.demonstrations.qdrant_payload import payload_of
-from heisd_ros.demonstrations.qdrant_store import (
+from heisd_ros.demonstrations.manifest import Manifest
+from heisd_ros.demonstrations.qdrant_connection import (
     MANIFEST_ID,
     MAX_LOCAL_ROWS,
     Client,
-    create_collection,
+    ask,
     is_local,
-    read_qdrant_manifest,
-    scroll_rows,
-    upload,
+    models,
+    read_export,
 )
+from heisd_ros.demonstrations.qdrant_export import Export, is_task_collection
+from heisd_ros.demonstrations.qdrant_payload import checked_payload, payload_of
 from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.writer import StoreWriter
 from heisd_ros.errors import StoreError
@@ -29,10 +31,35 @@ from heisd_ros.types import Float32Array
 
 BATCH_ROWS = 64
 """64 rows of 4352 numbers are about 5 MB of JSON; the server's default limit is 32 MB."""
+SCROLL_ROWS = 256
+TENANT_LINKS = 16
+"""Links per row of the search graph that each task has for itself (Qdrant's usual m)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a cluster keeps a collection; None is the server's default.
+
+    Attributes:
+        per_task: One collection per task, as in the paper, instead of one index with tenants.
+        shards: Parts that are spread over the nodes.
+        replicas: Copies of every part.
+        confirmed: Copies that must have a batch before it counts as written.
+    """
+
+    per_task: bool = False
+    shards: int | None = None
+    replicas: int | None = None
+    confirmed: int | None = None
 
 
 def export_to_qdrant(
-    store: MemoryStore, client: Client, collection: str, *, replace: bool = False
+    store: MemoryStore,
+    client: Client,
+    collection: str,
+    *,
+    replace: bool = False,
+    layout: Layout | None = None,
 ) -> None:
     """Write every row, then the manifest.
 
@@ -41,32 +68,27 @@ def export_to_qdrant(
         client: From `connect`.
         collection: Name of the collection.
         replace: Delete a collection of this name first.
+        layout: How it is kept; None for the defaults.
 
     Raises:
         StoreError: If the collection exists, the server fails, or the in-memory mode would get
             too many rows.
     """
+    layout = layout or Layout()
     if is_local(client) and len(store) > MAX_LOCAL_ROWS:
         raise StoreError(
             f"the in-memory mode takes at most {MAX_LOCAL_ROWS} rows, got {len(store)}; "
             "use a server"
         )
-    manifest = store.manifest
-    length = manifest.profile.embedding_size
-    create_collection(client, collection, length, replace=replace)
+    export = Export(store.manifest, collection, layout.per_task)
+    length = store.manifest.profile.embedding_size
+    _make_room(client, collection, replace=replace)
+    for name in dict.fromkeys((collection, *export.collections)):
+        _create(client, name, length, layout)
     for task in store.tasks:
-        steps = store.rows_of(task)
-        openings = store.gripper_opening(steps.row)
-        for first in range(0, len(steps), BATCH_ROWS):
-            rows = steps.row[first : first + BATCH_ROWS]
-            payloads = [
-                payload_of(task, steps, i, float(openings[i]))
-                for i in range(first, first + len(rows))
-            ]
-            upload(client, collection, rows.tolist(), store.vectors(rows), payloads)
+        _upload_task(store, client, export, task)
     anywhere = np.eye(1, length, dtype=np.float32)
-    facts = {"task": "", "manifest": manifest_to_text(manifest)}
-    upload(client, collection, [MANIFEST_ID], anywhere, [facts])
+    _upload(client, collection, [MANIFEST_ID], anywhere, [export.to_payload()])
 
 
 def import_from_qdrant(client: Client, collection: str, out: str | Path) -> Manifest:
@@ -75,13 +97,14 @@ def import_from_qdrant(client: Client, collection: str, out: str | Path) -> Mani
     Raises:
         StoreError: If the collection is incomplete, or the folder cannot be written.
     """
-    manifest = read_qdrant_manifest(client, collection)
+    export = read_export(client, collection)
+    manifest = export.manifest
     sources = [source for task in manifest.tasks for source in task.sources]
     with StoreWriter(
         out, manifest.profile, dtype=manifest.dtype, lookahead=manifest.lookahead
     ) as writer:
         rows = 0
-        for number, episode in _episodes(client, collection):
+        for number, episode in _episodes(client, export):
             if number >= len(sources):
                 raise StoreError(f"collection {collection!r} has an episode {number} too many")
             rows += len(episode)
@@ -94,14 +117,108 @@ def import_from_qdrant(client: Client, collection: str, out: str | Path) -> Mani
         return writer.finish(manifest.dropped)
 
 
+def point_alias(client: Client, alias: str, collection: str) -> None:
+    """Let an alias lead to a finished export, in one step for everyone who searches by it.
+
+    Raises:
+        StoreError: If the export is unfinished, or the server fails.
+    """
+    read_export(client, collection)
+    create = models.CreateAlias(collection_name=collection, alias_name=alias)
+    steps: list[Any] = [models.CreateAliasOperation(create_alias=create)]
+    known = ask(alias, client.get_aliases).aliases
+    if any(entry.alias_name == alias for entry in known):
+        delete = models.DeleteAlias(alias_name=alias)
+        steps.insert(0, models.DeleteAliasOperation(delete_alias=delete))
+    ask(alias, lambda: client.update_collection_aliases(steps))
+
+
+def delete_export(client: Client, collection: str) -> None:
+    """Remove an export with all its collections, for good; nothing happens if there is none."""
+    names = [entry.name for entry in ask(collection, client.get_collections).collections]
+    for name in names:
+        if name == collection or is_task_collection(name, collection):
+            ask(name, partial(client.delete_collection, name))
+
+
+def _make_room(client: Client, collection: str, *, replace: bool) -> None:
+    if not ask(collection, lambda: client.collection_exists(collection)):
+        return
+    if not replace:
+        raise StoreError(f"collection {collection!r} exists; name another or replace it")
+    delete_export(client, collection)
+
+
+def _create(client: Client, name: str, size: int, layout: Layout) -> None:
+    """Create an empty collection of unit vectors, with an index on the task."""
+    options: dict[str, Any] = {
+        "shard_number": layout.shards,
+        "replication_factor": layout.replicas,
+        "write_consistency_factor": layout.confirmed,
+    }
+    if not layout.per_task:
+        # Every search is within a task, and tasks are islands: one graph each, none over all.
+        options["hnsw_config"] = models.HnswConfigDiff(m=0, payload_m=TENANT_LINKS)
+    vectors = models.VectorParams(size=size, distance=models.Distance.DOT)
+    ask(name, lambda: client.create_collection(name, vectors_config=vectors, **options))
+    if not is_local(client):
+        index = models.KeywordIndexParams(
+            type=models.KeywordIndexType.KEYWORD, is_tenant=not layout.per_task
+        )
+        ask(name, lambda: client.create_payload_index(name, "task", field_schema=index, wait=True))
+
+
+def _upload_task(store: MemoryStore, client: Client, export: Export, task: str) -> None:
+    steps = store.rows_of(task)
+    openings = store.gripper_opening(steps.row)
+    for first in range(0, len(steps), BATCH_ROWS):
+        rows = steps.row[first : first + BATCH_ROWS]
+        payloads = [
+            payload_of(export, task, steps, i, float(openings[i]))
+            for i in range(first, first + len(rows))
+        ]
+        _upload(client, export.collection_of(task), rows.tolist(), store.vectors(rows), payloads)
+
+
+def _upload(
+    client: Client,
+    collection: str,
+    ids: Sequence[int],
+    vectors: Float32Array,
+    payloads: Iterable[Mapping[str, Any]],
+) -> None:
+    """Write points; returns when the server has them."""
+    points = [
+        models.PointStruct(id=int(row), vector=vector.tolist(), payload=dict(payload))
+        for row, vector, payload in zip(ids, vectors, payloads, strict=True)
+    ]
+    ask(collection, lambda: client.upsert(collection, points, wait=True))
+
+
 Point = tuple[int, Float32Array, Mapping[str, Any]]
 
 
-def _episodes(client: Client, collection: str) -> Iterator[tuple[int, list[Point]]]:
-    for number, points in groupby(
-        scroll_rows(client, collection), key=lambda point: int(point[2]["episode"])
-    ):
-        yield number, list(points)
+def _scroll(client: Client, export: Export, collection: str) -> Iterator[Point]:
+    """Yield (row, float32 (E,), payload) of every row, in row order."""
+    offset: Any = None
+    while True:
+        scroll = partial(
+            client.scroll, collection, limit=SCROLL_ROWS, offset=offset, with_vectors=True
+        )
+        records, offset = ask(collection, scroll)
+        for record in records:
+            if record.id != MANIFEST_ID:
+                payload = checked_payload(record, export)
+                yield int(record.id), np.asarray(record.vector, dtype=np.float32), payload
+        if offset is None:
+            return
+
+
+def _episodes(client: Client, export: Export) -> Iterator[tuple[int, list[Point]]]:
+    for collection in export.collections:
+        rows = _scroll(client, export, collection)
+        for number, points in groupby(rows, key=lambda point: int(point[2]["episode"])):
+            yield number, list(points)
 
 
 def _rows(points: list[Point], source: str) -> EpisodeRows:

@@ -13,14 +13,14 @@ from heisd_ros.errors import ConfigError
 
 
 def read_config(
-    files: Sequence[Path], settings: Sequence[str], *, store: Path | None = None
+    files: Sequence[Path], settings: Sequence[str], *, store: str | None = None
 ) -> HeisdConfig:
     """Return the configuration of several files and settings; the later one wins.
 
     Args:
         files: YAML files, e.g. the embodiment and its calibration.
         settings: `section.field=value`, value as in YAML.
-        store: Folder of the demonstration store.
+        store: Folder or server of the demonstration store.
 
     Raises:
         ConfigError: If a file or a setting is wrong.
@@ -30,7 +30,7 @@ def read_config(
         values.update(read_values(file))
     values.update(dict(_setting(text) for text in settings))
     if store is not None:
-        values["retrieval.store"] = str(store)
+        values["retrieval.store"] = store
     return make_config(values)
 
 

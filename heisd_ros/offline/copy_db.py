@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from heisd_ros.demonstrations.store import MemoryStore
+from heisd_ros.demonstrations.store_address import KEY_HELP, parse_address
 from heisd_ros.offline.build_db import report
 
 COPY_TIMEOUT_S = 60
@@ -16,34 +18,47 @@ COPY_TIMEOUT_S = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the verb."""
-    parser.add_argument("direction", choices=("to-qdrant", "from-qdrant"), help="which way")
-    parser.add_argument("store", type=Path, help="folder of the store")
-    parser.add_argument("--url", required=True, help="the server, like http://localhost:6333")
-    parser.add_argument("--collection", default="heisd", help="name of the collection")
-    parser.add_argument("--api-key", default="", help="key of the server")
-    parser.add_argument("--rest", action="store_true", help="use REST instead of gRPC")
-    parser.add_argument("--replace", action="store_true", help="replace an existing collection")
+    add = parser.add_argument
+    add("direction", choices=("to-qdrant", "from-qdrant"), help="which way")
+    add("store", type=Path, help="folder of the store")
+    add(
+        "--url",
+        required=True,
+        help=f"the server and collection, like grpc://localhost:6334/heisd; for a key {KEY_HELP}",
+    )
+    add("--collection", default="", help="name of the collection, instead of the one in --url")
+    add("--replace", action="store_true", help="replace an existing collection")
+    add("--alias", default="", help="name that leads to the collection when it is complete")
+    add("--collection-per-task", action="store_true", help="as in the paper, instead of one index")
+    add("--shards", type=int, help="parts spread over the nodes of a cluster")
+    add("--replicas", type=int, help="copies of every part")
+    add("--confirmed", type=int, help="copies that must have a batch before it counts as written")
 
 
 def main(argv: Sequence[str]) -> int:
     """Copy every row and the manifest, bit for bit, and print what was copied."""
     parser = argparse.ArgumentParser(prog="heisd copy-db", description=__doc__)
     add_arguments(parser)
-    arguments = parser.parse_args(argv)
-    from heisd_ros.demonstrations.qdrant_store import connect
-    from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant, import_from_qdrant
+    options = parser.parse_args(argv)
+    from heisd_ros.demonstrations import qdrant_transfer as transfer
+    from heisd_ros.demonstrations.qdrant_connection import connect
 
-    client = connect(
-        arguments.url,
-        api_key=arguments.api_key,
-        prefer_grpc=not arguments.rest,
-        timeout_s=COPY_TIMEOUT_S,
-    )
-    if arguments.direction == "to-qdrant":
-        with MemoryStore.open(arguments.store, verify=True) as store:
-            export_to_qdrant(store, client, arguments.collection, replace=arguments.replace)
+    address = parse_address(options.url)
+    if options.collection:
+        address = dataclasses.replace(address, collection=options.collection)
+    client = connect(address, timeout_s=COPY_TIMEOUT_S)
+    if options.direction == "to-qdrant":
+        layout = transfer.Layout(
+            options.collection_per_task, options.shards, options.replicas, options.confirmed
+        )
+        with MemoryStore.open(options.store, verify=True) as store:
+            transfer.export_to_qdrant(
+                store, client, address.collection, replace=options.replace, layout=layout
+            )
             manifest = store.manifest
+        if options.alias:
+            transfer.point_alias(client, options.alias, address.collection)
     else:
-        manifest = import_from_qdrant(client, arguments.collection, arguments.store)
-    sys.stdout.write(report(manifest, arguments.store) + "\n")
+        manifest = transfer.import_from_qdrant(client, address.collection, options.store)
+    sys.stdout.write(report(manifest, options.store) + "\n")
     return 0

@@ -159,7 +159,7 @@ def demo_config(options: argparse.Namespace) -> HeisdConfig:
     if options.checkpoint:
         values["model.checkpoint"] = str(options.checkpoint)
     if options.store:
-        values["retrieval.store"] = str(options.store)
+        values["retrieval.store"] = options.store
     for setting in options.set:
         key, value = name_and_value(setting, "--set")
         values[key] = yaml.safe_load(value)
@@ -234,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, help="new folder [runs/demo-<date>-<time>]")
     add("--max-steps", type=int, default=0, help="control steps before it counts as failed [220]")
     add("--checkpoint", type=Path, help="folder of the model [the shipped one]")
-    add("--store", type=Path, help="folder of the demonstration store [the shipped one]")
+    add("--store", help="folder or server of the demonstration store [the shipped one]")
     add("--config", type=Path, action="append", default=[], help="YAML file; may be repeated")
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")
     add(

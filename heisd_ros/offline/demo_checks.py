@@ -10,6 +10,7 @@ from pathlib import Path
 from heisd_ros.build import NONE, checkpoint_dir
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.methods import method_named
+from heisd_ros.demonstrations.store_address import is_server
 from heisd_ros.errors import MissingDependencyError, StoreError
 from heisd_ros.share import weights_dir
 
@@ -78,7 +79,7 @@ def check_graphics(backend: str) -> None:
 def check_store(config: HeisdConfig, method: str) -> None:
     """Refuse a method that retrieves when there is nothing to retrieve from."""
     name = config.retrieval.store
-    if name == NONE:
+    if name == NONE or is_server(name):
         return
     path = Path(name) if name else weights_dir() / "store"
     if not path.is_dir():

@@ -15,6 +15,7 @@ from typing import Any
 
 from heisd_ros.config import HeisdConfig, to_flat
 from heisd_ros.decode.methods import method_named
+from heisd_ros.demonstrations.store_address import is_server
 from heisd_ros.errors import ConfigError
 from heisd_ros.offline.records import EpisodeKey
 from heisd_ros.share import weights_dir
@@ -46,7 +47,7 @@ class Plan:
         methods: Labels: a method's name, `name@store` for another store, or `replay`.
         out: Folder of the run.
         config: Everything else; `decode.method` is set per method.
-        stores: Store label -> folder.
+        stores: Store label -> folder or server.
         demos: Demonstrations for `replay`.
         max_steps: Longest episode; 0 takes the suite's.
         shadow: Also ask autoregression about every observation of every method.
@@ -139,6 +140,7 @@ def claim_folder(plan: Plan, facts: Mapping[str, Any]) -> None:
 
     Raises:
         ConfigError: If the folder holds episodes that these would not be comparable with.
+        StoreError: If a store on a server cannot be reached: its episodes would silently be AR's.
     """
     path = plan.out / RUN_FILE
     settings = _settings(plan)
@@ -182,10 +184,19 @@ def _settings(plan: Plan) -> dict[str, Any]:
         "max_steps": plan.cap,
         "stores": dict(plan.stores),
         "config": config,
-        "marks": {name: mark(Path(path)) for name, path in folders.items() if Path(path).is_dir()},
+        "marks": {name: found for name, path in folders.items() if (found := _mark(path))},
     }
     plain: dict[str, Any] = json.loads(json.dumps(settings))
     return plain
+
+
+def _mark(place: str) -> str:
+    """Return the mark of a folder or of a store on a server; empty if there is no such folder."""
+    if is_server(place):
+        from heisd_ros.demonstrations.qdrant_store import digest_of
+
+        return digest_of(place)
+    return mark(Path(place)) if Path(place).is_dir() else ""
 
 
 def _check_same(plan: Plan, settings: Mapping[str, Any], old: Mapping[str, Any]) -> None:

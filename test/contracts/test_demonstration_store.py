@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,29 +33,56 @@ def _memory(tmp_path_factory, reference):
     return synthetic_store(tmp_path_factory.mktemp("memory") / "store", SPEC, exact_below=0)
 
 
+def _exported(client, reference, name, *, per_task=False):
+    from heisd_ros.demonstrations.qdrant_store import QdrantStore
+    from heisd_ros.demonstrations.qdrant_transfer import Layout, export_to_qdrant
+
+    export_to_qdrant(reference, client, name, layout=Layout(per_task=per_task))
+    return QdrantStore(client, name, timeout_s=30.0)
+
+
 def _qdrant_local(tmp_path_factory, reference):
     pytest.importorskip("qdrant_client")
-    from heisd_ros.demonstrations.qdrant_store import QdrantStore, connect
-    from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant
+    from heisd_ros.demonstrations.qdrant_connection import connect
 
-    client = connect(":memory:")
-    export_to_qdrant(reference, client, "contract")
-    return QdrantStore(client, "contract", timeout_s=30.0)
+    return _exported(connect(":memory:"), reference, "contract")
+
+
+def _qdrant_per_task(tmp_path_factory, reference):
+    pytest.importorskip("qdrant_client")
+    from heisd_ros.demonstrations.qdrant_connection import connect
+
+    return _exported(connect(":memory:"), reference, "contract", per_task=True)
+
+
+def _loopback(scheme, reference):
+    pytest.importorskip("qdrant_client")
+    from qdrant_loopback import Loopback
+
+    from heisd_ros.demonstrations.qdrant_connection import connect
+
+    server = Loopback()
+    made = _exported(connect(server.url(scheme)), reference, "contract")
+    made.server = server
+    return made
 
 
 def _qdrant_server(tmp_path_factory, reference):
     if not SERVER:
-        pytest.skip("set HEISD_QDRANT_URL to test against a Qdrant server")
-    from heisd_ros.demonstrations.qdrant_store import QdrantStore, connect
-    from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant
+        pytest.skip("no Qdrant server was tested: set HEISD_QDRANT_URL to its address")
+    from heisd_ros.demonstrations.qdrant_connection import connect
 
-    client = connect(SERVER)
-    name = f"heisd-contract-{uuid.uuid4().hex[:8]}"
-    export_to_qdrant(reference, client, name)
-    return QdrantStore(client, name, timeout_s=30.0)
+    return _exported(connect(SERVER), reference, f"heisd-contract-{uuid.uuid4().hex[:8]}")
 
 
-MAKERS = {"memory": _memory, "qdrant_local": _qdrant_local, "qdrant_server": _qdrant_server}
+MAKERS = {
+    "memory": _memory,
+    "qdrant_local": _qdrant_local,
+    "qdrant_per_task": _qdrant_per_task,
+    "qdrant_loopback_http": lambda factory, reference: _loopback("http", reference),
+    "qdrant_loopback_grpc": lambda factory, reference: _loopback("grpc", reference),
+    "qdrant_server": _qdrant_server,
+}
 
 
 @pytest.fixture(scope="module", params=sorted(MAKERS))
@@ -60,8 +90,42 @@ def store(request, tmp_path_factory, reference):
     made = MAKERS[request.param](tmp_path_factory, reference)
     yield made
     if request.param == "qdrant_server":
-        made.delete_collection()
+        from heisd_ros.demonstrations.qdrant_transfer import delete_export
+
+        delete_export(made._client, made._collection)
     made.close()
+    if hasattr(made, "server"):
+        made.server.stop()
+
+
+def _run_server_leg(url):
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", __file__, "-q", "-rsE", "-p", "no:cacheprovider"),
+            *("-k", "qdrant_server and test_it_is_a_demonstration_store"),
+        ],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "HEISD_QDRANT_URL": url},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_without_a_server_says_that_none_was_tested():
+    pytest.importorskip("qdrant_client")
+    done = _run_server_leg("")
+    assert done.returncode == 0
+    assert "1 skipped" in done.stdout
+    assert "no Qdrant server was tested: set HEISD_QDRANT_URL" in done.stdout
+
+
+def test_a_server_that_is_named_and_away_is_an_error_not_a_skip():
+    pytest.importorskip("qdrant_client")
+    done = _run_server_leg("http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "1 error" in done.stdout
+    assert "StoreUnavailableError" in done.stdout
 
 
 class TestDemonstrationStoreContract:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from heisd_ros.demonstrations.deadline import DeadlineCaller
-from heisd_ros.errors import StoreError
+from heisd_ros.errors import StoreError, StoreUnavailableError
 
 
 class Clock:
@@ -114,3 +114,35 @@ def test_a_closed_caller_refuses(caller):
     caller.close()
     with pytest.raises(StoreError, match="closed"):
         caller.call(lambda: 1)
+
+
+def test_what_still_waits_for_a_worker_at_its_deadline_is_never_run(clock):
+    caller = DeadlineCaller(0.02, 0.0, workers=1, clock=clock)
+    release, ran = threading.Event(), []
+    with pytest.raises(StoreUnavailableError):
+        caller.call(release.wait)
+    with pytest.raises(StoreUnavailableError):
+        caller.call(lambda: ran.append("stale"))
+    release.set()
+    caller._timeout_s = 30.0
+    assert caller.call(lambda: "fresh") == "fresh"
+    assert ran == []
+
+
+def test_changes_are_told_once_each(clock):
+    told = []
+    caller = DeadlineCaller(30.0, 1.0, clock=clock, on_change=told.append)
+    caller.call(lambda: 1)
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            caller.call(failing)
+        clock.now += 1.01
+    caller.call(lambda: 1)
+    caller.call(lambda: 1)
+    assert told == ["refused", ""]
+
+
+def test_one_call_may_be_given_more_time(caller):
+    release = threading.Event()
+    threading.Timer(0.2, release.set).start()
+    assert caller.call(lambda: release.wait(30), timeout_s=30.0)

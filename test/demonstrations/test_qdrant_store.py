@@ -15,14 +15,22 @@ pytest.importorskip("qdrant_client")
 
 from qdrant_client import models
 from qdrant_client.http.exceptions import ResponseHandlingException
+from ros_fakes import wait_until
 
 from heisd_ros.demonstrations.manifest import StoreProfile
-from heisd_ros.demonstrations.qdrant_store import MANIFEST_ID, QdrantStore, connect
-from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant, import_from_qdrant
+from heisd_ros.demonstrations.qdrant_connection import MANIFEST_ID, connect
+from heisd_ros.demonstrations.qdrant_store import QdrantStore
+from heisd_ros.demonstrations.qdrant_transfer import (
+    Layout,
+    delete_export,
+    export_to_qdrant,
+    import_from_qdrant,
+    point_alias,
+)
 from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_episodes, synthetic_store
 from heisd_ros.demonstrations.writer import StoreWriter
-from heisd_ros.errors import StoreError
+from heisd_ros.errors import StoreError, StoreUnavailableError
 
 ROOT = Path(__file__).parents[2]
 SPEC = SyntheticSpec(tasks=2, episodes=3, steps=10, embedding_size=8, seed=5)
@@ -72,10 +80,10 @@ class Unreliable:
 
 def test_a_server_that_refuses_connections_is_a_store_error_not_a_crash(query):
     # Port 9 of this machine: nobody listens.
-    for grpc in (False, True):
-        client = connect("http://127.0.0.1:9", prefer_grpc=grpc)
+    for scheme in ("http", "grpc"):
+        client = connect(f"{scheme}://127.0.0.1:9")
         store = QdrantStore(client, "demos", timeout_s=5.0)
-        with pytest.raises(StoreError, match="demos"):
+        with pytest.raises(StoreUnavailableError, match="demos"):
             store.search(query, TASK, 3)
         with pytest.raises(StoreError, match="paused"):
             store.search(query, TASK, 3)
@@ -154,6 +162,7 @@ def test_a_collection_of_another_encoder_is_refused(client, query):
         {"episode": "one"},
         {"position": [0.0, 0.0]},
         {"position": None},
+        {"position": [0.0, 0.0, "up"]},
     ],
 )
 def test_a_row_without_a_usable_action_is_refused_and_the_next_search_works(client, query, payload):
@@ -165,9 +174,70 @@ def test_a_row_without_a_usable_action_is_refused_and_the_next_search_works(clie
     assert store.search(other, TASK, 1).row.tolist() == [9]
 
 
+def test_a_row_of_another_task_is_refused(client, query):
+    store = QdrantStore(client, "demos", timeout_s=30.0)
+    client.set_payload("demos", {"task": TASK}, points=[40])  # a row of task 1
+    with pytest.raises(StoreError, match="row 40 is none of 'synthetic task 0'"):
+        store.search(query, TASK, 60)
+
+
 def test_folders_of_the_local_mode_are_not_opened(tmp_path):
-    with pytest.raises(StoreError, match="execute code"):
+    with pytest.raises(StoreError, match="no address of a store"):
         connect(str(tmp_path))
+
+
+def test_an_unknown_task_costs_no_query(client, query):
+    unreliable = Unreliable(client)
+    store = QdrantStore(unreliable, "demos", timeout_s=30.0)
+    store.greet()
+    before = unreliable.calls
+    assert len(store.search(query, "juggle", 3)) == 0
+    assert unreliable.calls == before
+
+
+def test_a_replaced_store_is_noticed_at_its_first_row_and_then_used(client, query, tmp_path):
+    store = QdrantStore(client, "demos", timeout_s=30.0)
+    assert store.search(query, TASK, 1).row.tolist() == [4]
+    other = synthetic_store(tmp_path / "other", replace(SPEC, seed=6))
+    export_to_qdrant(other, client, "demos", replace=True)
+    vector = other.vectors(np.array([7]))[0]
+    with pytest.raises(StoreError, match="another export"):
+        store.search(vector, TASK, 1)
+    assert store.search(vector, TASK, 1).row.tolist() == [7]
+
+
+def test_an_alias_that_leads_elsewhere_is_followed(client, source, query, tmp_path):
+    point_alias(client, "fleet", "demos")
+    store = QdrantStore(client, "fleet", timeout_s=30.0, pause_s=0.0)
+    assert store.search(query, TASK, 1).row.tolist() == [4]
+    other = synthetic_store(tmp_path / "other", replace(SPEC, seed=6))
+    export_to_qdrant(other, client, "demos-2")
+    point_alias(client, "fleet", "demos-2")
+    delete_export(client, "demos")
+    vector = other.vectors(np.array([7]))[0]
+    with pytest.raises(StoreError):
+        store.search(vector, TASK, 1)
+    assert store.search(vector, TASK, 1).row.tolist() == [7]
+
+
+def test_an_alias_to_an_unfinished_export_is_refused(client):
+    client.delete("demos", points_selector=[MANIFEST_ID])
+    with pytest.raises(StoreError, match="never finished"):
+        point_alias(client, "fleet", "demos")
+
+
+def test_a_late_manifest_serves_the_next_search(client, query):
+    unreliable = Unreliable(client)
+    unreliable.hang = threading.Event()
+    store = QdrantStore(unreliable, "demos", timeout_s=0.02, pause_s=0.0)
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        store.search(query, TASK, 1)
+    unreliable.hang.set()
+    assert wait_until(lambda: store._export is not None, 30.0)
+    store._caller._timeout_s = 30.0
+    asked = unreliable.calls
+    assert store.search(query, TASK, 1).row.tolist() == [4]
+    assert unreliable.calls == asked + 1  # the search alone
 
 
 def test_eight_threads_share_one_store(client, source):
@@ -252,6 +322,31 @@ def test_an_export_that_broke_off_is_recognised(client, query, tmp_path):
 def test_a_collection_that_lost_a_row_is_not_imported(client, tmp_path):
     client.delete("demos", points_selector=[7])
     with pytest.raises(StoreError, match="rows, got"):
+        import_from_qdrant(client, "demos", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_one_collection_per_task_survives_the_trip_and_is_deleted_whole(source, query, tmp_path):
+    client = connect(":memory:")
+    client.create_collection(
+        "demos-of-others", vectors_config=models.VectorParams(size=8, distance="Dot")
+    )
+    export_to_qdrant(source, client, "demos", layout=Layout(per_task=True))
+    counts = {c.name: client.count(c.name).count for c in client.get_collections().collections}
+    assert sorted(counts.values()) == [0, 1, *(task.rows for task in source.manifest.tasks)]
+    assert counts["demos"] == 1  # the manifest alone
+    store = QdrantStore(client, "demos", timeout_s=30.0)
+    assert store.search(query, TASK, 1).row.tolist() == [4]
+    assert import_from_qdrant(client, "demos", tmp_path / "back") == source.manifest
+    export_to_qdrant(source, client, "demos", replace=True)  # the other layout
+    assert client.count("demos").count == len(source) + 1
+    delete_export(client, "demos")
+    assert [c.name for c in client.get_collections().collections] == ["demos-of-others"]
+
+
+def test_rows_of_two_exports_are_not_imported(client, tmp_path):
+    client.set_payload("demos", {"store": "0" * 16}, points=[7])
+    with pytest.raises(StoreError, match=r"row 7 .* another export"):
         import_from_qdrant(client, "demos", tmp_path / "back")
     assert not (tmp_path / "back").exists()
 

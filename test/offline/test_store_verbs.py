@@ -140,23 +140,22 @@ def test_inspecting_no_store_is_one_sentence(tmp_path, capsys):
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_a_store_is_copied_to_a_server_and_back(tmp_path, capsys, monkeypatch):
+def test_a_store_is_copied_to_a_server_and_back(tmp_path, capsys):
     pytest.importorskip("qdrant_client")
-    from heisd_ros.demonstrations import qdrant_store
+    from qdrant_loopback import Loopback
+
     from heisd_ros.offline import copy_db
 
-    memory = qdrant_store.connect(":memory:")
-    asked = []
-
-    def connect(url, **options):
-        asked.append((url, options["prefer_grpc"]))
-        return memory
-
-    monkeypatch.setattr(qdrant_store, "connect", connect)
+    server = Loopback()
     there = synthetic_store(tmp_path / "s", SyntheticSpec(tasks=1, episodes=2, steps=10)).manifest
-    where = ["--url", "http://robot:6333", "--collection", "c"]
-    assert copy_db.main(["to-qdrant", str(tmp_path / "s"), *where]) == 0
-    assert copy_db.main(["from-qdrant", str(tmp_path / "back"), *where, "--rest"]) == 0
+    to = ["to-qdrant", str(tmp_path / "s"), "--url", server.url("grpc", "c-2"), "--alias", "c"]
+    assert copy_db.main([*to, "--replicas", "2", "--confirmed", "2"]) == 0
+    back = ["from-qdrant", str(tmp_path / "back"), "--url", server.url("http", "c")]
+    assert copy_db.main(back) == 0
+    server.stop()
     assert capsys.readouterr().out.count("1 tasks, 2 episodes") == 2
-    assert asked == [("http://robot:6333", True), ("http://robot:6333", False)]
+    assert server.indexes["c-2", "task"] == {"type": "keyword", "is_tenant": True}
+    made = server.created["c-2"]
+    assert (made["replication_factor"], made["write_consistency_factor"]) == (2, 2)
+    assert made["hnsw_config"] == {"m": 0, "payload_m": 16}
     assert MemoryStore.open(tmp_path / "back", verify=True).manifest == there
