@@ -62,7 +62,7 @@ def _loopback(scheme, reference):
     from heisd_ros.demonstrations.qdrant_connection import connect
 
     server = Loopback()
-    made = _exported(connect(server.url(scheme)), reference, "contract")
+    made = _exported(connect(server.url(scheme), timeout_s=30), reference, "contract")
     made.server = server
     return made
 
@@ -72,7 +72,7 @@ def _qdrant_server(tmp_path_factory, reference):
         pytest.skip("no Qdrant server was tested: set HEISD_QDRANT_URL to its address")
     from heisd_ros.demonstrations.qdrant_connection import connect
 
-    return _exported(connect(SERVER), reference, f"heisd-contract-{uuid.uuid4().hex[:8]}")
+    return _exported(connect(SERVER, timeout_s=30), reference, f"heisd-contract-{uuid.uuid4().hex[:8]}")
 
 
 MAKERS = {
