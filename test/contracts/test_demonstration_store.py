@@ -72,7 +72,8 @@ def _qdrant_server(tmp_path_factory, reference):
         pytest.skip("no Qdrant server was tested: set HEISD_QDRANT_URL to its address")
     from heisd_ros.demonstrations.qdrant_connection import connect
 
-    return _exported(connect(SERVER, timeout_s=30), reference, f"heisd-contract-{uuid.uuid4().hex[:8]}")
+    name = f"heisd-contract-{uuid.uuid4().hex[:8]}"
+    return _exported(connect(SERVER, timeout_s=30), reference, name)
 
 
 MAKERS = {
