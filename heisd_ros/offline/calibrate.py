@@ -117,7 +117,8 @@ def drafts_of_judged(path: Path) -> list[DraftTrack]:
     seen: Counter[str] = Counter()
     tracks = []
     for track in load_tracks(path):
-        tracks.append(DraftTrack(seen[track.task], track.positions, track.acceptable, track.score))
+        score = track.score.astype(np.float64)
+        tracks.append(DraftTrack(seen[track.task], track.positions, track.acceptable, score))
         seen[track.task] += 1
     return tracks
 
