@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -227,6 +229,15 @@ def build_target(config: HeisdConfig) -> OpenVlaTarget:
         if model.token_reuse
         else None,
     )
+
+
+def free_memory() -> None:
+    """Give back what the models that nobody holds any more have left on the accelerator."""
+    gc.collect()
+    if "torch" in sys.modules:  # without it no model has been loaded
+        from heisd_ros.models.device import free_accelerator
+
+        free_accelerator()
 
 
 def build_encoder(config: HeisdConfig) -> VisionEncoder:

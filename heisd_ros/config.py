@@ -500,6 +500,12 @@ class SimulationConfig:
 class RosConfig:
     """How the nodes meet the robot's topics."""
 
+    autostart: bool = option(True, "Configure and activate as soon as the process starts.")
+    on_failed_start: str = option(
+        "stay",
+        "After a failed autostart the node stays, to be configured again, or the process exits.",
+        choices=("stay", "exit"),
+    )
     image_transport: str = option(
         "raw", "Transport of the camera topics [-].", choices=("raw", "compressed")
     )
@@ -599,19 +605,40 @@ def make_config(values: Mapping[str, Any]) -> HeisdConfig:
     known = parameter_names()
     sections: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown configuration key {name!r}{hint}")
-        kind, item = known[name]
+        checked = checked_value(name, value, known)
         section, key = name.split(".")
-        sections.setdefault(section, {})[key] = _checked(name, value, kind, item)
+        sections.setdefault(section, {})[key] = checked
     parts = {
         name: kind(**sections.get(name, {})) for name, kind in get_type_hints(HeisdConfig).items()
     }
     config = HeisdConfig(**parts)
     _check_together(config)
     return config
+
+
+def checked_value(
+    name: str,
+    value: Any,  # noqa: ANN401  (any scalar or list)
+    known: Mapping[str, tuple[type, dataclasses.Field[Any]]] | None = None,
+) -> Any:  # noqa: ANN401
+    """Return the value of one `section.field` in the field's own type.
+
+    Args:
+        name: `section.field`.
+        value: As it came from a file, a person or another program.
+        known: `parameter_names()`, for callers that check many.
+
+    Raises:
+        ConfigError: For an unknown name (the nearest known one is named), a wrong type, or a value
+            out of range.
+    """
+    known = known or parameter_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown configuration key {name!r}{hint}")
+    _, item = known[name]
+    return _checked(name, value, item)
 
 
 def to_flat(config: HeisdConfig) -> dict[str, Any]:
@@ -656,16 +683,15 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return flat
 
 
-def _checked(name: str, value: Any, kind: type, item: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
+def _checked(name: str, value: Any, item: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
     """Return the value in the field's own type, or raise ConfigError naming the range."""
     spec = field_spec(item)
     default = item.default
-    expected = get_type_hints(kind)[item.name]
     if isinstance(default, tuple):
         return _checked_tuple(name, value, default)
     if isinstance(default, (bool, str)):
         if not isinstance(value, type(default)):
-            raise ConfigError(f"{name} must be {expected.__name__}, got {value!r}")
+            raise ConfigError(f"{name} must be {type(default).__name__}, got {value!r}")
         if spec.choices and value not in spec.choices:
             raise ConfigError(f"{name} must be one of {', '.join(spec.choices)}; got {value!r}")
         return value

@@ -33,3 +33,7 @@ class DataError(HeisdError, ValueError):
 
 class MissingDependencyError(HeisdError, ImportError):
     """An optional package is needed; the message carries the install line."""
+
+
+class NotStartedError(HeisdError, RuntimeError):
+    """A node could not be configured or activated; the message carries the reason."""

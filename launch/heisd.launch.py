@@ -20,6 +20,7 @@ ARGUMENTS = {
     "use_composition": ("true", "One process: the picture features never leave it."),
     "use_respawn": ("false", "Start a node again that has died (separate processes only)."),
     "enclave": ("/", "SROS 2 enclave of all nodes, see docs/security_ros.md."),
+    "autostart": ("true", "Configure and activate the nodes by themselves."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "third_person_image": ("third_person/image", "Topic of the first camera."),
     "wrist_image": ("wrist/image", "Topic of the second camera."),
@@ -70,7 +71,10 @@ def _node(executable: str) -> Node:
         parameters=[
             LaunchConfiguration("params_file"),
             LaunchConfiguration("embodiment"),
-            {"use_sim_time": LaunchConfiguration("use_sim_time")},
+            {
+                "use_sim_time": LaunchConfiguration("use_sim_time"),
+                "ros.autostart": LaunchConfiguration("autostart"),
+            },
         ],
         remappings=[(name, LaunchConfiguration(value)) for name, value in REMAPPINGS.items()],
         arguments=[

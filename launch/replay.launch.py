@@ -18,6 +18,7 @@ ARGUMENTS = {
         PathJoinSubstitution([CONFIG, "embodiments", "franka_servo.yaml"]),
         "Parameters of the recorded robot, on top of params_file.",
     ),
+    "autostart": ("true", "Configure and activate the nodes by themselves."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "third_person_image": ("/third_person/image", "Topic of the first camera in the bag."),
     "wrist_image": ("/wrist/image", "Topic of the second camera in the bag."),
@@ -60,7 +61,10 @@ def _node(executable: str) -> Node:
         parameters=[
             LaunchConfiguration("params_file"),
             LaunchConfiguration("embodiment"),
-            {"use_sim_time": LaunchConfiguration("use_sim_time")},
+            {
+                "use_sim_time": LaunchConfiguration("use_sim_time"),
+                "ros.autostart": LaunchConfiguration("autostart"),
+            },
         ],
         remappings=[(name, LaunchConfiguration(value)) for name, value in REMAPPINGS.items()],
         arguments=["--ros-args", "--log-level", LaunchConfiguration("log_level")],

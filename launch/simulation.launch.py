@@ -19,6 +19,7 @@ ARGUMENTS = {
         "Parameters of the simulated robot, on top of params_file.",
     ),
     "use_composition": ("true", "One process: the picture features never leave it."),
+    "autostart": ("true", "Configure and activate the nodes by themselves."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "method": ("heisd", "Named decoding method."),
     "suite": ("libero_spatial", "LIBERO suite."),
@@ -61,6 +62,8 @@ def _node(executable: str, *, on_clock: bool = True) -> Node:
             LaunchConfiguration("embodiment"),
             {
                 **clock,
+                "ros.autostart": LaunchConfiguration("autostart"),
+                "ros.on_failed_start": "exit",
                 "decode.method": LaunchConfiguration("method"),
                 "simulation.suite": LaunchConfiguration("suite"),
                 "simulation.task": _typed("task", int),

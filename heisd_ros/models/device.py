@@ -79,3 +79,9 @@ def use_threads(count: int) -> None:
     """Set the number of torch threads of this process; 0 leaves torch's choice."""
     if count > 0:
         torch.set_num_threads(count)
+
+
+def free_accelerator() -> None:
+    """Return unused memory of this process to the GPU, if there is one in use."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # does nothing before CUDA has been used

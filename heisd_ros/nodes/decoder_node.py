@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped, TwistStamped
-from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from heisd_ros.build import build_policy
+from heisd_ros.build import build_policy, free_memory
+from heisd_ros.command.reasons import Reason
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.assembler import ObservationAssembler
 from heisd_ros.decode.pilot import Decision, Pilot, Policy, with_vision_time
-from heisd_ros.errors import DataError
+from heisd_ros.errors import ConfigError, DataError
 from heisd_ros.msg import (
     DecodeReport,
     EpisodeStatus,
@@ -32,29 +31,35 @@ from heisd_ros.nodes.clock import (
     StampSource,
     now_ns,
     on_time_step,
-    steady_clock,
     steady_ns,
     uses_sim_time,
 )
 from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
 from heisd_ros.nodes.health import DecoderHealth
-from heisd_ros.nodes.identity import check_encoder, policy_fingerprint
-from heisd_ros.nodes.parameters import read_config
-from heisd_ros.nodes.records import decision_to_report, episode_end_report, to_diagnostics
+from heisd_ros.nodes.identity import (
+    check_encoder,
+    check_policy,
+    policy_fingerprint,
+    without_self_check,
+)
+from heisd_ros.nodes.managed import INACTIVE, ManagedNode, Status
+from heisd_ros.nodes.records import decision_to_report, episode_end_report
 from heisd_ros.nodes.runtime import EXIT_FATAL, run_node
 from heisd_ros.nodes.worker import LatestWorker
 from heisd_ros.types import EndEffectorCommand, Observation, VisualFeatures
 
 CLOSE_TIMEOUT_S = 1.5
 """How long a decision that is being made may delay the end of the process."""
+TOO_MANY_FAILURES = Reason.TOO_MANY_FAILURES.value
 
 
-class DecoderNode(Node):
+class DecoderNode(ManagedNode):
     """Decides on a worker thread and publishes what the pilot holds at a fixed rate.
 
-    Attributes:
-        pilot: Policy, guard and hold.
+    Only an active decoder hears anything; an instruction does not survive its deactivation.
     """
+
+    function = "decisions"
 
     def __init__(
         self,
@@ -65,66 +70,85 @@ class DecoderNode(Node):
         on_decision: Callable[[Decision], None] | None = None,
         **options: Any,  # noqa: ANN401  (keyword arguments of rclpy.node.Node)
     ) -> None:
-        """Read the configuration, load the policy, then publish and subscribe.
+        """Declare the parameters.
 
         Args:
             config: Values of parameters that are not overridden; None for the defaults.
-            policy: None builds the configured one.
+            policy: None builds the configured one when the node is configured.
             exchange: Where the patches of a perception node in this process are.
             on_decision: Called on the deciding thread after each decision has been published.
             options: Passed on to rclpy.
         """
-        super().__init__("decoder_node", **options)
-        self.config = read_config(self, config)
-        simulated = uses_sim_time(self)
-        policy = policy or build_policy(self.config)
-        self._fingerprint = policy_fingerprint(policy)
-        self.pilot = Pilot(
-            policy,
-            self.config,
-            now_ns=partial(now_ns, self),
-            steady_ns=steady_ns,
-            pace=self.config.simulation.factor if simulated else 1.0,
-        )
-        self._assembler = ObservationAssembler(
-            patience_s=self.config.perception.pairing_tolerance_s,
-            oldest_s=self.config.command.image_timeout_s,
-        )
+        super().__init__("decoder_node", config=config, **options)
+        self._given_policy = policy
+        self._policy: Policy | None = None
+        self._pilot: Pilot | None = None
+        self._worker: LatestWorker | None = None
         self._exchange = exchange
         self._vision_ms: RecentItems[float] = RecentItems()
         self._on_decision = on_decision
-        self._worker = LatestWorker("decide")
-        self._health = DecoderHealth(
-            self.pilot, self._assembler, self._worker, self.config, simulated=simulated
-        )
         self._wire = threading.Lock()
         self._stamps = StampSource(partial(now_ns, self))
-        self._closed = False
+        self._closed = True
+        self._hopeless = False
         self._sequence = 0
         self._ended_ns = -1
-        self._publish_topics()
-        self._subscribe_topics()
-        if simulated:
-            self._time_step = on_time_step(self, self._on_time_step)
 
-    def close(self) -> None:
-        """Leave the arm at rest: the last command is zero."""
-        self.pilot.stop("shutdown")
-        self._publish_held()
-        with self._wire:
-            self._closed = True
-        self._worker.close(CLOSE_TIMEOUT_S)
+    @property
+    def pilot(self) -> Pilot:
+        """Policy, guard and hold; there is one while the node is configured."""
+        if self._pilot is None:
+            raise ConfigError("the decoder has no pilot yet; configure the node first")
+        return self._pilot
 
-    def _publish_topics(self) -> None:
-        self._twist = self.create_publisher(TwistStamped, topics.TWIST, qos.EVENTS)
-        self._gripper = self.create_publisher(GripperCommand, topics.GRIPPER, qos.EVENTS)
-        self._report = self.create_publisher(DecodeReport, topics.DECODE_REPORT, qos.EVENTS)
-        self._diagnostics = self.create_publisher(DiagnosticArray, topics.DIAGNOSTICS, qos.EVENTS)
-        period_s = 1.0 / self.config.command.publish_hz
-        self.create_timer(period_s, self._tick, clock=steady_clock())
-        self.create_timer(1.0, self._publish_diagnostics, clock=steady_clock())
+    @property
+    def fatal(self) -> str:
+        """Text of an error after which only a restart helps; empty otherwise."""
+        return "" if self._pilot is None else self._pilot.fatal
 
-    def _subscribe_topics(self) -> None:
+    def rest(self) -> None:
+        """Leave the arm at rest: the last command is zero, and nothing follows."""
+        if self._pilot is not None:
+            self._end_output("shutdown")
+
+    def status(self) -> Status:
+        """Return counters by reason, and what is being waited for."""
+        self._health.watch_clock(self.get_logger())
+        return self._health.status()
+
+    def _configure(self) -> None:
+        config = self.config
+        self._policy = self._given_policy or build_policy(without_self_check(config))
+        self._fingerprint = policy_fingerprint(self._policy)
+        simulated = uses_sim_time(self)
+        self._pilot = Pilot(
+            self._policy,
+            config,
+            now_ns=partial(now_ns, self),
+            steady_ns=steady_ns,
+            pace=config.simulation.factor if simulated else 1.0,
+        )
+        self._assembler = ObservationAssembler(
+            patience_s=config.perception.pairing_tolerance_s,
+            oldest_s=config.command.image_timeout_s,
+        )
+        self._worker = LatestWorker("decide")
+        self._health = DecoderHealth(
+            self._pilot, self._assembler, self._worker, config, simulated=simulated
+        )
+        self._twist = self.advertise(TwistStamped, topics.TWIST)
+        self._gripper = self.advertise(GripperCommand, topics.GRIPPER)
+        self._report = self.advertise(DecodeReport, topics.DECODE_REPORT)
+        self.serve(Trigger, topics.STOP, self._on_stop)
+        self.serve(Trigger, topics.START, self._on_start)
+
+    def _activate(self) -> None:
+        if self.config.model.self_check:
+            check_policy(self._policy)
+        if self.pilot.stopped in (INACTIVE, TOO_MANY_FAILURES):
+            self.pilot.start()
+        self._hopeless = False
+        self._closed = False
         for kind, topic, callback, profile in (
             (String, topics.INSTRUCTION, self._on_instruction, qos.EVENTS),
             (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
@@ -133,9 +157,31 @@ class DecoderNode(Node):
             (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
             (EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS),
         ):
-            self.create_subscription(kind, topic, callback, profile)
-        self.create_service(Trigger, topics.STOP, self._on_stop)
-        self.create_service(Trigger, topics.START, self._on_start)
+            self.subscribe(kind, topic, callback, profile)
+        self.every(1.0 / self.config.command.publish_hz, self._tick)
+        if uses_sim_time(self):
+            self._while_active.append(on_time_step(self, self._on_time_step).unregister)
+
+    def _deactivate(self) -> None:
+        if self._pilot is None:
+            return
+        self._end_output(INACTIVE)
+        self._pilot.instruct("")
+        self._assembler.clear()
+        self._assembler.instruction = ""
+
+    def _cleanup(self) -> None:
+        if self._worker is not None and not self._worker.close(CLOSE_TIMEOUT_S):
+            self.get_logger().warning("a decision is still being made; its model stays loaded")
+        self._worker = self._pilot = self._policy = None
+        free_memory()
+
+    def _end_output(self, reason: str) -> None:
+        """Send the last command, zero; a stop that was asked for stays one."""
+        self.pilot.stop(self.pilot.stopped or reason)
+        self._publish_held()
+        with self._wire:
+            self._closed = True
 
     def _on_instruction(self, message: String) -> None:
         self._assembler.instruction = message.data.strip()
@@ -178,7 +224,7 @@ class DecoderNode(Node):
     def _on_episode_status(self, message: EpisodeStatus) -> None:
         if message.done:
             stamp_ns = convert.to_ns(message.header.stamp)
-            self._worker.enqueue(partial(self._end_episode, message.success, stamp_ns))
+            self._work().enqueue(partial(self._end_episode, message.success, stamp_ns))
 
     def _on_time_step(self, went_back: bool) -> None:
         if went_back:
@@ -202,18 +248,20 @@ class DecoderNode(Node):
         expect_metric = self.count_publishers(topics.TRAJECTORY_METRIC) > 0
         observation = self._assembler.take(now_ns(self), expect_metric=expect_metric)
         if observation is not None:
-            self._worker.submit(partial(self._act, observation))
+            self._work().submit(partial(self._act, self.pilot, observation))
 
-    def _act(self, observation: Observation) -> None:
+    def _act(self, pilot: Pilot, observation: Observation) -> None:
         vision_ms = self._vision_ms.take(observation.stamp_ns) or 0.0
-        decision = with_vision_time(self.pilot.decide(observation), vision_ms)
+        decision = with_vision_time(pilot.decide(observation), vision_ms)
         with self._wire:
             if self._closed:
                 return
             stamp_ns = self._stamps.next_ns()
-            self._send(self.pilot.released(decision, stamp_ns))
+            self._send(pilot.released(decision, stamp_ns))
             self._report.publish(decision_to_report(decision, stamp_ns, self._sequence))
             self._sequence += 1
+        # Only now: the report of the last failed decision is out.
+        self._hopeless = pilot.stopped == TOO_MANY_FAILURES
         if self._on_decision is not None:
             self._on_decision(decision)
 
@@ -229,23 +277,21 @@ class DecoderNode(Node):
         self._decide()
         self._publish_held()
         self._health.watch(self.get_logger())
+        if self._hopeless:
+            self.give_up(TOO_MANY_FAILURES)
 
     def _publish_held(self) -> None:
         with self._wire:
             if not self._closed:
                 self._send(self.pilot.held(self._stamps.next_ns()))
 
+    def _work(self) -> LatestWorker:
+        assert self._worker is not None, "only an active node hears anything"
+        return self._worker
+
     def _send(self, command: EndEffectorCommand) -> None:
         self._twist.publish(convert.command_to_twist(command))
         self._gripper.publish(convert.command_to_gripper(command, self.config.command))
-
-    def _publish_diagnostics(self) -> None:
-        self._health.watch_clock(self.get_logger())
-        status = self._health.status()
-        name = f"{self.get_name()}: decisions"
-        self._diagnostics.publish(
-            to_diagnostics(name, status.level, status.text, status.values, now_ns(self))
-        )
 
     def _features(self, message: VisualEmbedding) -> VisualFeatures:
         check_encoder(message.encoder, self._fingerprint)
@@ -264,8 +310,8 @@ class DecoderNode(Node):
 def watch_fatal(node: DecoderNode, stop: threading.Event) -> int:
     """Wait until the process is told to stop or only a restart can help; return the exit code."""
     while not stop.wait(0.2):
-        if node.pilot.fatal:
-            node.get_logger().fatal(node.pilot.fatal)
+        if node.fatal:
+            node.get_logger().fatal(node.fatal)
             return EXIT_FATAL
     return 0
 

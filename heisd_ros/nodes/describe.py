@@ -28,7 +28,9 @@ def interface_page(root: Path) -> str:
         "# ROS interface",
         "",
         f"Written by `{_NOTE}`; do not edit. All names are relative unless they begin with `/`:",
-        "namespaces and remappings apply. Every parameter exists on every node and is read-only.",
+        "namespaces and remappings apply. Every parameter exists on every node and can be set",
+        "while the node is unconfigured; `recorder_node` and `simulation_node` keep what they",
+        "began with.",
         "",
         "## Topics and services",
         "",
@@ -36,7 +38,15 @@ def interface_page(root: Path) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [f"| {e.node} | {e.direction} | `{e.name}` | {e.kind} | {e.help} |" for e in ENDPOINTS]
-    lines += ["", "`heisd_node` is all of them in one process; `recorder_node` records all topics."]
+    lines += [
+        "",
+        "`heisd_node` is all of them in one process; `recorder_node` records all topics.",
+        "",
+        "`perception_node`, `trajectory_node`, `decoder_node` and their supervisor `heisd_node`",
+        "are managed nodes (lifecycle): configure reads, checks and loads; activate checks the",
+        "model and subscribes; deactivate leaves the arm at rest; cleanup frees the model. With",
+        "`ros.autostart` they do the first two by themselves.",
+    ]
     lines += ["", "## Messages", ""]
     for path in sorted((root / "msg").glob("*.msg")):
         lines += [f"### heisd_ros/msg/{path.stem}", "", "```", path.read_text().rstrip(), "```", ""]

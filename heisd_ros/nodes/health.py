@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -10,24 +9,10 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.assembler import NO_CLOCK, ObservationAssembler
 from heisd_ros.decode.pilot import Pilot
+from heisd_ros.nodes.managed import Status
 from heisd_ros.nodes.worker import LatestWorker
 
 BLOCKED = "decision_blocked"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A diagnostic status.
-
-    Attributes:
-        level: OK, WARN or ERROR of diagnostic_msgs.
-        text: Machine words.
-        values: Counters by reason, and what is being waited for.
-    """
-
-    level: bytes
-    text: str
-    values: dict[str, object]
 
 
 class DecoderHealth:

@@ -1,7 +1,8 @@
-"""Features and policy must come from the same vision encoder."""
+"""Features and policy come from the same vision encoder, and the model looks at the picture."""
 
 from __future__ import annotations
 
+from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.errors import DataError
 
 
@@ -26,3 +27,20 @@ def check_encoder(received: str, expected: str) -> None:
             f"features come from encoder {received}, the policy needs {expected}; give both nodes "
             "the same model.checkpoint"
         )
+
+
+def without_self_check(config: HeisdConfig) -> HeisdConfig:
+    """Return the configuration for loading now what `check_policy` will check later."""
+    return replace(config, model__self_check=False)
+
+
+def check_policy(policy: object) -> None:
+    """Let the target of a policy check itself; a policy without one passes.
+
+    Raises:
+        ModelError: If the model ignores the picture.
+    """
+    target = getattr(getattr(policy, "decoder", None), "target", None)
+    check = getattr(target, "self_check", None)
+    if check is not None:
+        check()

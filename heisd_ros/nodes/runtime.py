@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol, TypeVar
@@ -28,14 +30,23 @@ EXIT_FATAL = 3
 class ClosableNode(Protocol):
     """A node that leaves the arm at rest when it is closed."""
 
+    def rest(self) -> None:
+        """End all output at once; called while the node still spins."""
+
     def close(self) -> None:
-        """Stop threads and say the last word."""
+        """Free what the node holds; called after it has stopped spinning."""
 
     def destroy_node(self) -> None:
         """Free the node."""
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)
+Result = TypeVar("Result")
+
+SPIN = "spin_"
+"""Names of the threads that spin a node begin like this."""
+STOP_S = 1.0
+"""Longest wait for the running callback of a node that is being stopped."""
 
 
 @contextmanager
@@ -68,15 +79,29 @@ class NodeThread:
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._spin, name=f"spin_{node.get_name()}")
+        # Daemon: a transition that loads for minutes must not keep the process from ending.
+        self._thread = threading.Thread(
+            target=self._spin, name=f"{SPIN}{node.get_name()}", daemon=True
+        )
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop spinning and join; may be called twice."""
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Run a function on the node's thread, between two callbacks, and return its result."""
+        if threading.current_thread() is self._thread or not self._thread.is_alive():
+            return function()
+        outcome: Future[Result] = Future()
+        self._executor.create_task(_run_into, outcome, function)
+        return outcome.result()
+
+    def stop(self) -> bool:
+        """Stop spinning; return False if a callback is still running then. May be called twice."""
         self._stopping.set()
         self._executor.create_task(_nothing)  # ends the wait; wake() alone would go on waiting
-        self._thread.join()
+        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            return False
         self._executor.shutdown()
+        return True
 
     def _spin(self) -> None:
         while not self._stopping.is_set():
@@ -129,23 +154,47 @@ def run_node(
     """
     stop = StopSignal()
     with ros_context(args) as context:
-        try:
-            node = factory(context)
-        except HeisdError as error:
-            sys.stderr.write(f"refused to start: {error}\n")
-            return EXIT_REFUSED
-        except KeyboardInterrupt:
-            return 0
+        code = _build_and_work(context, stop, factory, work)
+    if _still_spinning():
+        # A callback is still loading; nothing it could say matters any more.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _build_and_work(
+    context: Context,
+    stop: StopSignal,
+    factory: Callable[[Context], AnyNode],
+    work: Callable[[AnyNode, threading.Event], int],
+) -> int:
+    node: AnyNode | None = None
+    try:
+        node = factory(context)
+        getattr(node, "start_by_itself", _nothing)()
         stop.loading = False
-        thread = NodeThread(node)
-        try:
-            return work(node, stop.event)
-        finally:
-            close = getattr(node, "close", None)
-            if close is not None:
-                close()
-            thread.stop()
+        return _spin_and_work(node, stop, work)
+    except HeisdError as error:
+        sys.stderr.write(f"refused to start: {error}\n")
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if node is not None and not _still_spinning():
+            getattr(node, "close", _nothing)()
             node.destroy_node()
+
+
+def _spin_and_work(
+    node: AnyNode, stop: StopSignal, work: Callable[[AnyNode, threading.Event], int]
+) -> int:
+    thread = NodeThread(node)
+    try:
+        return work(node, stop.event)
+    finally:
+        getattr(node, "rest", _nothing)()
+        thread.stop()
 
 
 def wait_for_stop(node: Node, stop: threading.Event) -> int:  # noqa: ARG001
@@ -155,5 +204,16 @@ def wait_for_stop(node: Node, stop: threading.Event) -> int:  # noqa: ARG001
     return 0
 
 
+def _still_spinning() -> bool:
+    return any(thread.name.startswith(SPIN) for thread in threading.enumerate())
+
+
+def _run_into(outcome: Future[Result], function: Callable[[], Result]) -> None:
+    try:
+        outcome.set_result(function())
+    except Exception as error:
+        outcome.set_exception(error)
+
+
 def _nothing() -> None:
-    """A task whose only purpose is to be ready."""
+    """Do nothing: a task whose only purpose is to be ready, a step that a node does not have."""

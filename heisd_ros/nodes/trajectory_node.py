@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseStamped
-from rclpy.node import Node
 
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.methods import method_config
 from heisd_ros.msg import EpisodeStatus, TrajectoryMetric
 from heisd_ros.nodes import qos, topics
 from heisd_ros.nodes.conversions import metric_to_message, position_of, to_ns
-from heisd_ros.nodes.parameters import read_config
+from heisd_ros.nodes.managed import ManagedNode, Status
 from heisd_ros.nodes.runtime import run_node, wait_for_stop
 from heisd_ros.trajectory.metric import TrajectoryMeter
 
 
-class TrajectoryNode(Node):
+class TrajectoryNode(ManagedNode):
     """Publishes the kinematic metric after every pose."""
+
+    function = "poses"
 
     def __init__(
         self,
@@ -27,20 +29,26 @@ class TrajectoryNode(Node):
         config: HeisdConfig | None = None,
         **options: Any,  # noqa: ANN401  (keyword arguments of rclpy.node.Node)
     ) -> None:
-        """Read the configuration and subscribe.
+        """Declare the parameters.
 
         Args:
             config: Values of parameters that are not overridden; None for the defaults.
             options: Passed on to rclpy.
         """
-        super().__init__("trajectory_node", **options)
-        self.config = read_config(self, config)
+        super().__init__("trajectory_node", config=config, **options)
+
+    def status(self) -> Status:
+        """Return the dropped poses by reason."""
+        return Status(DiagnosticStatus.OK, "ok", dict(self._meter.drops))
+
+    def _configure(self) -> None:
         self._meter = TrajectoryMeter(method_config(self.config).trajectory)
-        self._metric = self.create_publisher(TrajectoryMetric, topics.TRAJECTORY_METRIC, qos.EVENTS)
-        self.create_subscription(PoseStamped, topics.POSE, self._on_pose, qos.SENSOR)
-        self.create_subscription(
-            EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS
-        )
+        self._metric = self.advertise(TrajectoryMetric, topics.TRAJECTORY_METRIC)
+
+    def _activate(self) -> None:
+        self._meter.reset()
+        self.subscribe(PoseStamped, topics.POSE, self._on_pose, qos.SENSOR)
+        self.subscribe(EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS)
 
     def _on_pose(self, message: PoseStamped) -> None:
         before = self._meter.drops.copy()

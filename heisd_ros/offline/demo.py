@@ -152,6 +152,7 @@ def demo_config(options: argparse.Namespace) -> HeisdConfig:
             "simulation.clock": "lockstep",
             "simulation.episodes": 1,
             "simulation.timeout_s": STEP_S,
+            "ros.on_failed_start": "exit",
         }
     )
     if options.max_steps:

@@ -37,20 +37,23 @@ def context(domain_id):
 
 @pytest.fixture
 def spin():
-    """Spin nodes in threads of their own; closes and frees them at the end."""
+    """Spin nodes in threads of their own, managed ones active; frees them at the end."""
     nodes, threads = [], []
 
-    def start(node):
+    def start(node, *, active=True):
         nodes.append(node)
+        if active and hasattr(node, "bring_up"):
+            assert node.bring_up(), node.failure
         threads.append(NodeThread(node))
         return node
 
     yield start
     for node in nodes:
-        getattr(node, "close", lambda: None)()
+        getattr(node, "rest", lambda: None)()
     for thread in threads:
-        thread.stop()
+        assert thread.stop()
     for node in nodes:
+        getattr(node, "close", lambda: None)()
         node.destroy_node()
 
 

@@ -184,7 +184,7 @@ def test_closing_leaves_zero_as_the_last_command(make):
     robot.instruct()
     end = robot.stream(20.0)
     assert wait_until(robot.moving)
-    decoder.close()
+    decoder.rest()
     end()
     seen = -1
     while seen != len(robot.twists):  # until nothing more is on the way

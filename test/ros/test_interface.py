@@ -23,16 +23,20 @@ BUILDERS = {
 }
 NEEDS = {"servo_adapter_node": "moveit_msgs"}
 OWN = {"/rosout", "/parameter_events"}
+TRANSITIONS = "lifecycle_msgs/msg/TransitionEvent"
 
 
 @pytest.fixture
 def build(context, spin):
     def make(name, **overrides):
-        parameters = [Parameter(key.replace("__", "."), value=v) for key, v in overrides.items()]
-        node = BUILDERS[name](context=context, parameter_overrides=parameters)
+        node = BUILDERS[name](context=context, parameter_overrides=to_parameters(overrides))
         return spin(node)
 
     return make
+
+
+def to_parameters(overrides):
+    return [Parameter(key.replace("__", "."), value=value) for key, value in overrides.items()]
 
 
 def rows(node, direction):
@@ -49,7 +53,7 @@ def rows(node, direction):
 def endpoints(node, ask):
     """Name -> type of what the node really has."""
     found = ask(node.get_name(), node.get_namespace())
-    return {name: kinds[0] for name, kinds in found if name not in OWN}
+    return {name: k[0] for name, k in found if name not in OWN and k[0] != TRANSITIONS}
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -70,15 +74,37 @@ def test_compressed_transport_subscribes_to_compressed_pictures(build):
     assert heard["/wrist/image/compressed"] == ["sensor_msgs/msg/CompressedImage"]
 
 
-def test_every_field_is_a_described_read_only_parameter(build):
+def test_every_field_is_a_described_parameter(build):
     node = build("trajectory_node")
     for name in parameter_names():
-        descriptor = node.describe_parameter(name)
-        assert descriptor.read_only
-        assert descriptor.description.strip()
+        assert node.describe_parameter(name).description.strip()
+
+
+@pytest.mark.parametrize("name", ["trajectory_node", "simulation_node"])
+def test_a_running_node_keeps_its_parameters_and_says_why(build, name):
+    node = build(name)
     result = node.set_parameters([Parameter("trajectory.window", value=20)])[0]
     assert not result.successful
-    assert "read-only" in result.reason
+    assert "trajectory.window is read-only until" in result.reason
+    assert node.get_parameter("trajectory.window").value == 15
+
+
+def test_parameters_of_an_unconfigured_node_can_be_set_and_are_checked_at_once(context, spin):
+    node = spin(TrajectoryNode(context=context), active=False)
+    results = node.set_parameters(
+        [
+            Parameter("trajectory.window", value=20),
+            Parameter("trajectory.alpha", value=1),  # an integer for a number
+            Parameter("trajectory.hysteresis", value=1.5),
+            Parameter("command.gripper_convention", value="odd"),
+        ]
+    )
+    assert [result.successful for result in results] == [True, True, False, False]
+    for part in ("trajectory.hysteresis", "0.0", "1.0", "1.5"):
+        assert part in results[2].reason
+    assert "open_is_one" in results[3].reason
+    assert node.bring_up()
+    assert (node.config.trajectory.window, node.config.trajectory.alpha) == (20, 1.0)
 
 
 def test_integers_are_accepted_for_numbers_also_in_lists(build):
@@ -104,9 +130,27 @@ def test_integers_are_accepted_for_numbers_also_in_lists(build):
         ("command.gripper_convention", "odd", "must be one of open_is_one"),
     ],
 )
-def test_wrong_parameters_are_refused_with_their_name(context, name, value, text):
-    with pytest.raises(ConfigError, match=text):
-        TrajectoryNode(context=context, parameter_overrides=[Parameter(name, value=value)])
+def test_wrong_parameters_fail_the_configuration_with_their_name(context, spin, name, value, text):
+    node = TrajectoryNode(context=context, parameter_overrides=[Parameter(name, value=value)])
+    spin(node, active=False)
+    assert not node.bring_up()
+    assert node.state == "unconfigured"
+    assert text in node.failure
+
+
+def test_a_wrong_parameter_set_right_lets_the_node_be_configured(context, spin):
+    wrong = to_parameters({"command__control_hz": -1.0, "trajectory__window": 20})
+    node = spin(TrajectoryNode(context=context, parameter_overrides=wrong), active=False)
+    assert not node.bring_up()
+    assert node.set_parameters([Parameter("command.control_hz", value=10)])[0].successful
+    assert node.bring_up()
+    assert (node.config.command.control_hz, node.config.trajectory.window) == (10.0, 20)
+
+
+def test_a_node_that_is_not_managed_refuses_wrong_parameters_when_it_is_made(context):
+    wrong = to_parameters({"simulation__tsk": 3})
+    with pytest.raises(ConfigError, match=r"did you mean 'simulation\.task'"):
+        SimulationNode(context=context, parameter_overrides=wrong)
 
 
 def test_defaults_of_the_parameters_are_those_of_the_configuration(build):

@@ -66,7 +66,7 @@ def test_every_used_argument_is_declared_and_every_declared_one_used(description
 
 def test_usual_arguments_are_there(description):
     declared = {item.args[0] for item in of_kind(description, "DeclareLaunchArgument")}
-    assert {"namespace", "use_sim_time", "params_file", "log_level"} <= declared
+    assert {"namespace", "use_sim_time", "params_file", "autostart", "log_level"} <= declared
 
 
 def test_default_configuration_files_exist_and_load(description):
