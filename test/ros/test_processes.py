@@ -141,16 +141,22 @@ def test_three_processes_turn_pictures_into_guarded_commands_and_end_at_rest(
         assert (code, "Traceback" in output) == (0, False), output
 
 
-def test_a_missing_checkpoint_is_one_sentence_and_an_exit_code(launch):
-    process = launch("decoder_node", "-p", "model.checkpoint:=/nowhere")
+def test_a_missing_checkpoint_is_one_sentence_and_an_exit_code_if_so_configured(launch):
+    settings = ("model.checkpoint:=/nowhere", "ros.on_failed_start:=exit")
+    process = launch("decoder_node", *(part for value in settings for part in ("-p", value)))
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 2
     assert "no checkpoint folder at /nowhere" in output
     assert "Traceback" not in output
 
 
-def test_a_misspelt_parameter_is_refused_with_the_nearest_name(launch):
+def test_a_misspelt_parameter_is_told_with_the_nearest_name_and_the_process_waits(launch):
     process = launch("trajectory_node", "-p", "trajectory.windw:=20")
-    output, _ = process.communicate(timeout=START_S)
-    assert process.returncode == 2
-    assert "trajectory.window" in output
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "configure again" in line:
+            break
+    assert any("did you mean 'trajectory.window'" in line for line in lines), lines
+    code, output = end(process, signal.SIGTERM)
+    assert (code, "Traceback" in output) == (0, False), output
