@@ -22,6 +22,7 @@ ARGUMENTS = {
         PathJoinSubstitution([CONFIG, "embodiments", "franka_servo.yaml"]),
         "Parameters of this robot, on top of params_file.",
     ),
+    "autostart": ("true", "Configure and activate the nodes by themselves."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "servo_node": ("/servo_node", "Name of Servo's node."),
     "units": ("speed_units", "command_in_type of Servo: speed_units or unitless."),
@@ -32,6 +33,7 @@ PASSED_ON = (
     "use_sim_time",
     "params_file",
     "embodiment",
+    "autostart",
     "log_level",
     "twist_cmd",
 )

@@ -31,6 +31,8 @@ CONFIG_FACT = "heisd_config"
 FAST = (topics.POSE, topics.JOINT_STATES)
 """Robot state, which may be sent best effort."""
 IMAGE, COMPRESSED_IMAGE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+NOT_RECORDED = ("servo_adapter_node",)
+"""What goes to MoveIt Servo is our twist in other units, and its messages may not be installed."""
 LAST_WORDS_S = 0.5
 """After the last episode's end, time for messages that are on their way."""
 READY_FROM = (topics.EMBEDDING, topics.TRAJECTORY_METRIC, topics.DECODE_REPORT)
@@ -133,7 +135,11 @@ class RecorderNode(Node):
 
 def recorded_topics(config: HeisdConfig) -> dict[str, str]:
     """Return relative name -> type of everything that is recorded."""
-    kinds = {row.name: row.kind for row in topics.ENDPOINTS if row.direction != "service"}
+    kinds = {
+        row.name: row.kind
+        for row in topics.ENDPOINTS
+        if row.direction in ("in", "out") and row.node not in NOT_RECORDED
+    }
     transport = config.ros.image_transport
     image = IMAGE if transport == "raw" else COMPRESSED_IMAGE
     cameras = {topics.image_topic(c, transport): image for c in config.perception.cameras}
