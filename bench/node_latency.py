@@ -26,7 +26,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 
-from heisd_ros.config import HeisdConfig
+from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.nodes import qos
 from heisd_ros.nodes.conversions import (
     frame_to_image,
@@ -118,9 +118,10 @@ class Robot(Node):
 def serve() -> None:
     """Run the composed graph until standard input is closed."""
     model = NoModel()
+    config = replace(HeisdConfig(), arming__start="armed")
     with (
         ros_context([]) as context,
-        ComposedGraph(HeisdConfig(), context, with_simulation=False, policy=model, encoder=model),
+        ComposedGraph(config, context, with_simulation=False, policy=model, encoder=model),
     ):
         sys.stdin.read()
 

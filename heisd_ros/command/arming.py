@@ -31,14 +31,27 @@ class Arming:
             simulated: Whether the arm is simulated; `start: auto` begins armed then.
         """
         self._lock = threading.Lock()
-        self._deadman_needed = config.deadman
-        self._deadman_ns = round(config.deadman_timeout_s * SECOND_NS)
-        self._estop_ns = round(config.estop_timeout_s * SECOND_NS)
-        armed = config.start == "armed" or (config.start == "auto" and simulated)
-        self._disarmed: Reason | None = None if armed else Reason.DRY_RUN
+        self._disarmed: Reason | None = None
         self._estop_pressed = False
         self._estop_heard_ns: int | None = None
         self._held_ns: int | None = None
+        self.configure(config, simulated=simulated)
+
+    def configure(self, config: ArmingConfig, *, simulated: bool) -> None:
+        """Begin as configured, once more; an emergency stop outlives this too.
+
+        Args:
+            config: As at the beginning.
+            simulated: As at the beginning.
+        """
+        with self._lock:
+            self._deadman_needed = config.deadman
+            self._deadman_ns = round(config.deadman_timeout_s * SECOND_NS)
+            self._estop_ns = round(config.estop_timeout_s * SECOND_NS)
+            if self._disarmed in (Reason.ESTOP, Reason.ESTOP_SILENT):
+                return
+            armed = config.start == "armed" or (config.start == "auto" and simulated)
+            self._disarmed = None if armed else Reason.DRY_RUN
 
     @property
     def armed(self) -> bool:

@@ -99,7 +99,7 @@ class Pilot:
         now_ns: Callable[[], int],
         steady_ns: Callable[[], int],
         pace: float = 1.0,
-        simulated: bool = True,
+        arming: Arming | None = None,
     ) -> None:
         """Join the parts.
 
@@ -109,13 +109,13 @@ class Pilot:
             now_ns: The clock of the stamps, nanoseconds.
             steady_ns: A clock that never jumps, nanoseconds: it limits how long a command lives.
             pace: Seconds of the stamps' clock per second of the steady clock.
-            simulated: Whether the arm is simulated.
+            arming: Whether motion may leave; None for a simulated arm.
         """
         command = config.command
         self._policy = policy
         self._config = command
         self._now_ns, self._steady_ns, self._pace = now_ns, steady_ns, pace
-        self.arming = Arming(config.arming, simulated=simulated)
+        self.arming = arming or Arming(config.arming, simulated=True)
         self._guard = CommandGuard(command)
         self._hold = CommandHold(round(command.lifetime_s / pace * 1e9), frame_id=command.frame_id)
         self._debounce = GripperDebounce(command.gripper_debounce)

@@ -212,6 +212,17 @@ def embedding_to_features(message: VisualEmbedding) -> VisualFeatures:
     )
 
 
+def arrival_ns(message: VisualEmbedding, received_ns: int) -> int:
+    """Return when the pictures of an embedding arrived: before they were encoded.
+
+    Args:
+        message: Just received.
+        received_ns: When, on a clock that never jumps, nanoseconds.
+    """
+    encode_ms = message.encode_ms if math.isfinite(message.encode_ms) else 0.0
+    return received_ns - round(max(encode_ms, 0.0) * 1e6)
+
+
 def metric_to_message(metric: TrajectoryMetric, frame_id: str, reason: str) -> TrajectoryMetricMsg:
     """Return a trajectory metric as a message."""
     message = TrajectoryMetricMsg(

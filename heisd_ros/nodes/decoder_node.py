@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,8 +14,9 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from heisd_ros.build import build_policy, free_memory
+from heisd_ros.command.arming import Arming
 from heisd_ros.command.reasons import Reason
-from heisd_ros.config import HeisdConfig
+from heisd_ros.config import ArmingConfig, HeisdConfig
 from heisd_ros.decode.assembler import ObservationAssembler
 from heisd_ros.decode.pilot import Decision, Pilot, Policy, with_vision_time
 from heisd_ros.errors import ConfigError, DataError
@@ -35,6 +37,7 @@ from heisd_ros.nodes.clock import (
     uses_sim_time,
 )
 from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
+from heisd_ros.nodes.gripper_output import GripperOutput, make_gripper_output
 from heisd_ros.nodes.health import DecoderHealth
 from heisd_ros.nodes.identity import (
     check_encoder,
@@ -45,6 +48,7 @@ from heisd_ros.nodes.identity import (
 from heisd_ros.nodes.managed import INACTIVE, ManagedNode, Status
 from heisd_ros.nodes.records import decision_to_report, episode_end_report
 from heisd_ros.nodes.runtime import EXIT_FATAL, run_node
+from heisd_ros.nodes.stops import StopInputs
 from heisd_ros.nodes.worker import LatestWorker
 from heisd_ros.types import EndEffectorCommand, Observation, VisualFeatures
 
@@ -85,6 +89,7 @@ class DecoderNode(ManagedNode):
         self._pilot: Pilot | None = None
         self._worker: LatestWorker | None = None
         self._exchange = exchange
+        self._gripper_output: GripperOutput | None = None
         self._vision_ms: RecentItems[float] = RecentItems()
         self._on_decision = on_decision
         self._wire = threading.Lock()
@@ -93,6 +98,9 @@ class DecoderNode(ManagedNode):
         self._hopeless = False
         self._sequence = 0
         self._ended_ns = -1
+        # Nothing moves before the node is configured, and a stop is heard in every state.
+        self._arming = Arming(ArmingConfig(start="disarmed"), simulated=False)
+        self._stops = StopInputs(self, self._arming, self._publish_held)
 
     @property
     def pilot(self) -> Pilot:
@@ -114,19 +122,26 @@ class DecoderNode(ManagedNode):
     def status(self) -> Status:
         """Return counters by reason, and what is being waited for."""
         self._health.watch_clock(self.get_logger())
-        return self._health.status()
+        status = self._health.status()
+        if self._gripper_output is None:
+            return status
+        counts = self._gripper_output.counts
+        return dataclasses.replace(status, values={**status.values, **counts})
 
     def _configure(self) -> None:
         config = self.config
         self._policy = self._given_policy or build_policy(without_self_check(config))
         self._fingerprint = policy_fingerprint(self._policy)
         simulated = uses_sim_time(self)
+        self._lockstep = simulated and config.simulation.clock == "lockstep"
+        self._arming.configure(config.arming, simulated=simulated)
         self._pilot = Pilot(
             self._policy,
             config,
             now_ns=partial(now_ns, self),
             steady_ns=steady_ns,
             pace=config.simulation.factor if simulated else 1.0,
+            arming=self._arming,
         )
         self._assembler = ObservationAssembler(
             patience_s=config.perception.pairing_tolerance_s,
@@ -138,7 +153,11 @@ class DecoderNode(ManagedNode):
         )
         self._twist = self.advertise(TwistStamped, topics.TWIST)
         self._gripper = self.advertise(GripperCommand, topics.GRIPPER)
+        self._wanted = self.advertise(TwistStamped, topics.WANTED)
         self._report = self.advertise(DecodeReport, topics.DECODE_REPORT)
+        self._gripper_output = make_gripper_output(self, config.gripper)
+        if self._gripper_output is not None:
+            self._while_configured.append(self._gripper_output.close)
         self.serve(Trigger, topics.STOP, self._on_stop)
         self.serve(Trigger, topics.START, self._on_start)
 
@@ -195,7 +214,9 @@ class DecoderNode(ManagedNode):
             self._refuse("bad_embedding", error)
             return
         self._vision_ms.put(features.stamp_ns, message.encode_ms)
-        self._assembler.offer_features(features, now_ns(self))
+        # In lockstep this process may be slow: only simulated time counts.
+        arrived_ns = None if self._lockstep else convert.arrival_ns(message, steady_ns())
+        self._assembler.offer_features(features, now_ns(self), arrived_ns=arrived_ns)
         self._decide()
 
     def _on_metric(self, message: TrajectoryMetric) -> None:
@@ -257,7 +278,8 @@ class DecoderNode(ManagedNode):
             if self._closed:
                 return
             stamp_ns = self._stamps.next_ns()
-            self._send(pilot.released(decision, stamp_ns))
+            self._send(pilot, pilot.released(decision, stamp_ns))
+            self._show(pilot, decision, stamp_ns)
             self._report.publish(decision_to_report(decision, stamp_ns, self._sequence))
             self._sequence += 1
         # Only now: the report of the last failed decision is out.
@@ -283,15 +305,24 @@ class DecoderNode(ManagedNode):
     def _publish_held(self) -> None:
         with self._wire:
             if not self._closed:
-                self._send(self.pilot.held(self._stamps.next_ns()))
+                self._send(self.pilot, self.pilot.held(self._stamps.next_ns()))
 
     def _work(self) -> LatestWorker:
         assert self._worker is not None, "only an active node hears anything"
         return self._worker
 
-    def _send(self, command: EndEffectorCommand) -> None:
-        self._twist.publish(convert.command_to_twist(command))
-        self._gripper.publish(convert.command_to_gripper(command, self.config.command))
+    def _send(self, pilot: Pilot, command: EndEffectorCommand) -> None:
+        if pilot.sends(command):
+            self._twist.publish(convert.command_to_twist(command))
+            self._gripper.publish(convert.command_to_gripper(command, self.config.command))
+
+    def _show(self, pilot: Pilot, decision: Decision, stamp_ns: int) -> None:
+        """Publish what was decided though it may not move, and tell the gripper if it does."""
+        if decision.wanted is not None:
+            wanted = dataclasses.replace(decision.wanted, stamp_ns=stamp_ns)
+            self._wanted.publish(convert.command_to_twist(wanted))
+        if self._gripper_output is not None and decision.moves and not pilot.hold_reason:
+            self._gripper_output.want(decision.command.gripper)
 
     def _features(self, message: VisualEmbedding) -> VisualFeatures:
         check_encoder(message.encoder, self._fingerprint)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from rclpy.action import ActionClient
+from rclpy.action.client import ActionClient
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray
@@ -75,7 +75,7 @@ class GripperOutput:
             self._goals.want(opening)
 
     def close(self) -> None:
-        """End an outstanding goal and free everything; the fingers stay where they are."""
+        """Ask for the end of an outstanding goal, wait for nothing, and free everything."""
         with self._lock:
             self._node.destroy_timer(self._timer)
             if self._goals.outstanding is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
+from heisd_ros.command.reasons import Reason
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.assembler import NO_CLOCK, ObservationAssembler
 from heisd_ros.decode.pilot import Pilot
@@ -13,6 +14,7 @@ from heisd_ros.nodes.managed import Status
 from heisd_ros.nodes.worker import LatestWorker
 
 BLOCKED = "decision_blocked"
+EMERGENCIES = (Reason.ESTOP.value, Reason.ESTOP_SILENT.value)
 
 
 class DecoderHealth:
@@ -40,6 +42,7 @@ class DecoderHealth:
         values: dict[str, object] = {
             "waiting_for": self._assembler.reason,
             "holding": pilot.hold_reason or "decision",
+            "armed": pilot.arming.armed,
             "skipped_pictures": self._worker.dropped,
             **pilot.counts,
         }
@@ -47,6 +50,8 @@ class DecoderHealth:
             return Status(DiagnosticStatus.ERROR, BLOCKED, values)
         if pilot.stopped or pilot.fatal:
             return Status(DiagnosticStatus.ERROR, pilot.fatal or pilot.stopped, values)
+        if pilot.hold_reason in EMERGENCIES:
+            return Status(DiagnosticStatus.ERROR, pilot.hold_reason, values)
         if pilot.hold_reason:
             text = f"{pilot.hold_reason} {self._assembler.reason}".strip()
             return Status(DiagnosticStatus.WARN, text, values)

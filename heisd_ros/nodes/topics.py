@@ -26,7 +26,7 @@ ESTOP = "estop"
 DEADMAN = "deadman"
 ARM = "~/arm"
 DISARM = "~/disarm"
-WANTED = "~/wanted_twist"
+WANTED = "wanted_twist"
 SERVO_TWIST = "servo_node/delta_twist_cmds"
 SERVO_STATUS = "servo_node/status"
 """With the default of `servo.node`."""
@@ -60,6 +60,7 @@ _IMAGE = "sensor_msgs/msg/Image"
 _POSE = "geometry_msgs/msg/PoseStamped"
 _JOINTS = "sensor_msgs/msg/JointState"
 _TWIST = "geometry_msgs/msg/TwistStamped"
+_BOOL = "std_msgs/msg/Bool"
 _TEXT = "std_msgs/msg/String"
 _EMBEDDING = "heisd_ros/msg/VisualEmbedding"
 _METRIC = "heisd_ros/msg/TrajectoryMetric"
@@ -100,8 +101,15 @@ ENDPOINTS = (
     Endpoint("decoder_node", "out", GRIPPER, _GRIPPER, "Opening [0, 1] and configured value."),
     Endpoint("decoder_node", "out", DECODE_REPORT, _REPORT, "One per decision, same stamp."),
     Endpoint("decoder_node", "out", DIAGNOSTICS, _DIAGNOSTICS, "State and counted reasons, 1 Hz."),
+    Endpoint("decoder_node", "out", WANTED, _TWIST, "Each decision as it would move the arm."),
+    Endpoint(
+        "decoder_node", "in", ESTOP, _BOOL, "True disarms, whoever says it; false does not arm."
+    ),
+    Endpoint("decoder_node", "in", DEADMAN, _BOOL, "Held; asked for with `arming.deadman`."),
     Endpoint("decoder_node", "service", STOP, _TRIGGER, "Zero commands until started again."),
     Endpoint("decoder_node", "service", START, _TRIGGER, "Decide again after a stop."),
+    Endpoint("decoder_node", "service", ARM, _TRIGGER, "End the dry run: decisions move the arm."),
+    Endpoint("decoder_node", "service", DISARM, _TRIGGER, "Begin a dry run: nothing moves."),
     Endpoint("servo_adapter_node", "in", TWIST, _TWIST, "What the decoder sends."),
     Endpoint(
         "servo_adapter_node", "in", SERVO_STATUS, _SERVO_STATUS, "Status, 1 Hz in diagnostics."

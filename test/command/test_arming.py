@@ -89,6 +89,17 @@ def test_a_switch_that_is_not_asked_for_does_not_matter():
     assert state.block(0) is None
 
 
+def test_configuring_again_is_another_start_that_an_emergency_stop_outlives():
+    state = arming()
+    state.arm(0)
+    state.configure(ArmingConfig(), simulated=False)
+    assert state.block(0) is Reason.DRY_RUN
+    state.arm(0)
+    state.estop(True, 0)
+    state.configure(ArmingConfig(start="armed"), simulated=False)
+    assert state.block(0) is Reason.ESTOP
+
+
 def test_whoever_asks_while_another_thread_presses_never_sees_motion_afterwards():
     state = arming(start="armed")
     pressed = threading.Event()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ros_fakes import ScriptedPolicy, constant, result_of
 
+from heisd_ros.command import Arming
 from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.decode.pilot import Pilot, with_vision_time
 from heisd_ros.types import Observation, Proprioception
@@ -255,7 +256,7 @@ def real_arm(time, script=None, **overrides):
         config,
         now_ns=lambda: time.now,
         steady_ns=lambda: time.steady,
-        simulated=False,
+        arming=Arming(config.arming, simulated=False),
     )
     pilot.instruct("go")
     return pilot

@@ -49,14 +49,14 @@ class Robot(Node):
     def _keeper(self, kept):
         return lambda message: kept.append((time.monotonic(), self.time_ns(), message))
 
-    def find_peers(self):
+    def find_peers(self, timeout_s=15.0):
         """Wait until the decoder hears us and we hear it."""
         assert wait_until(
             lambda: (
                 all(p.get_subscription_count() for p in self.inputs.values())
                 and all(s.get_publisher_count() for s in self.outputs)
             ),
-            15.0,
+            timeout_s,
         )
 
     def instruct(self, text="go"):

@@ -14,7 +14,12 @@ from heisd_ros.nodes.decoder_node import DecoderNode
 
 MOVE = [0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # 0.05 m/s at 5 Hz
 SECOND = 1_000_000_000
-CONFIG = replace(HeisdConfig(), command__lifetime_s=0.3, command__image_timeout_s=0.3)
+CONFIG = replace(
+    HeisdConfig(),
+    command__lifetime_s=0.3,
+    command__image_timeout_s=0.3,
+    arming__start="armed",
+)
 
 
 @pytest.fixture

@@ -1,17 +1,22 @@
 """What a gripper controller in another process receives."""
 
 import dataclasses
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
 import ros_interfaces
 from rclpy.node import Node
+from ros.robot import Robot, speed_of
 from ros.scribe import Scribe
 from ros_fakes import wait_until
 
 from heisd_ros.config import GripperConfig
 from heisd_ros.errors import MissingDependencyError
 from heisd_ros.nodes.gripper_output import GripperOutput, make_gripper_output
+from heisd_ros.share import share_dir
 
 START_S = 60.0
 JOINTS = ("left_finger", "right_finger")
@@ -123,6 +128,51 @@ def test_stalled_is_a_grasp_and_failures_are_counted(output, gripper, behaviour,
     assert wait_until(lambda: arm._goals.outstanding is None)
     arm.counts.pop("gripper_absent", None)  # before discovery
     assert arm.counts == counts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_goal_ends_the_decoder_at_once_and_cleanly(
+    gripper, context, spin, domain_id, number
+):
+    ros_interfaces.need("control_msgs")
+    controller = gripper("gripper_action", "never")
+    program = """
+from ros_fakes import ScriptedPolicy, constant
+from heisd_ros.nodes.decoder_node import DecoderNode, watch_fatal
+from heisd_ros.nodes.runtime import run_node
+policy = ScriptedPolicy(constant([0.01, 0, 0, 0, 0, 0, 0.0]))
+values = {
+    "arming.start": "armed", "gripper.output": "gripper_action", "command.image_timeout_s": "5.0"
+}
+arguments = ["--ros-args"]
+for name, value in values.items():
+    arguments += ["-p", f"{name}:={value}"]
+make = lambda context: DecoderNode(policy=policy, context=context)
+raise SystemExit(run_node(make, arguments, watch_fatal))
+"""
+    paths = [str(share_dir()), str(share_dir() / "test"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "ROS_DOMAIN_ID": str(domain_id),
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    robot = spin(Robot(context))
+    robot.find_peers(START_S)
+    robot.instruct()
+    end = robot.stream(5.0)
+    assert wait_until(lambda: controller.of("goal"), START_S)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    end()
+    assert (process.returncode, "Traceback" in output) == (0, False), output
+    assert speed_of(robot.twists[-1][2]) == 0.0
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

@@ -20,7 +20,9 @@ from heisd_ros.nodes.perception_node import PerceptionNode
 from heisd_ros.nodes.trajectory_node import TrajectoryNode
 
 MOVE = [0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # 0.05 m/s at 5 Hz
-CONFIG = replace(HeisdConfig(), command__lifetime_s=0.3, command__max_failures=3)
+CONFIG = replace(
+    HeisdConfig(), command__lifetime_s=0.3, command__max_failures=3, arming__start="armed"
+)
 STATES = {Transition.TRANSITION_CONFIGURE: "inactive", Transition.TRANSITION_ACTIVATE: "active"}
 
 

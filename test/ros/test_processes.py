@@ -60,6 +60,7 @@ def parameters(tmp_path):
         },
         "decode": {"method": "ar"},
         "retrieval": {"store": "none"},
+        "arming": {"start": "armed"},
         # A busy machine: this test is about what arrives, not when.
         "command": {"image_timeout_s": 10.0, "lifetime_s": 2.0},
     }

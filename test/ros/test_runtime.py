@@ -137,6 +137,7 @@ def test_the_decoder_leaves_the_arm_at_rest_however_it_ends(run, context, spin, 
             raise RuntimeError("CUDA error: device-side assert triggered")
         policy = ScriptedPolicy(lambda observation, n: {script})
         arguments = ["--ros-args", "-p", "command.image_timeout_s:=5.0"]
+        arguments += ["-p", "arming.start:=armed"]
         raise SystemExit(
             run_node(lambda c: DecoderNode(policy=policy, context=c), arguments, watch_fatal)
         )

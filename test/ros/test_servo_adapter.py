@@ -4,19 +4,22 @@ import math
 import sys
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 import ros_interfaces
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import TwistStamped
 from rclpy.node import Node
+from ros.robot import Robot
 from ros.scribe import Scribe
-from ros_fakes import wait_until
+from ros_fakes import ScriptedPolicy, constant, wait_until
 
 from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.errors import MissingDependencyError
 from heisd_ros.nodes import qos
 from heisd_ros.nodes.conversions import to_stamp
+from heisd_ros.nodes.decoder_node import DecoderNode
 from heisd_ros.nodes.servo_adapter_node import ServoAdapterNode
 
 START_S = 60.0
@@ -188,6 +191,38 @@ def test_the_status_of_servo_is_in_the_diagnostics(servo, make, code, text, leve
     assert wait_until(lambda: arm.diagnosed(text, level), START_S)
     (values,) = [{v.key: v.value for v in s.values} for s in arm.statuses if s.message == text][:1]
     assert (values["code"], values["servo_says"]) == (str(code), f"code {code}")
+
+
+def test_decisions_at_5_hz_move_servo_without_a_gap_and_end_in_four_zeros(
+    servo, context, spin, jitter
+):
+    config = replace(HeisdConfig(), arming__start="armed", command__rest="silence")
+    policy = ScriptedPolicy(constant([0.01, 0, 0, 0, 0, 0, 1.0]))  # 0.05 m/s at 5 Hz
+    process = servo()
+    spin(ServoAdapterNode(config=config, context=context))
+    spin(DecoderNode(config=config, policy=policy, context=context))
+    robot = spin(Robot(context))
+    robot.find_peers()
+    robot.instruct()
+    end = robot.stream(5.0)
+    assert wait_until(lambda: accepted(process), START_S)
+    decided = len(policy.observations)
+    assert wait_until(lambda: len(policy.observations) >= decided + 10, 30.0)
+    end()
+    silent_ns = time.time_ns()
+    assert wait_until(lambda: not any(accepted(process)[-1]["values"]))
+    late_s = 4 * jitter.worst_s
+    moving = [line["at"] for line in accepted(process) if any(line["values"])]
+    assert max(b - a for a, b in pairwise(moving)) < (0.1 + late_s) * 1e9
+    assert (moving[-1] - silent_ns) * 1e-9 < 0.3 + late_s  # command.lifetime_s
+    assert accepted(process)[0]["values"] == pytest.approx([0.05, 0, 0, 0, 0, 0])
+    assert not refused(process, jitter)
+
+    def zeros():
+        return [line for line in accepted(process) if line["at"] > moving[-1]]
+
+    assert wait_until(lambda: len(zeros()) == 4)
+    assert not wait_until(lambda: len(zeros()) > 4, 0.5)
 
 
 def test_without_moveit_msgs_the_error_says_what_to_install(context, monkeypatch):
