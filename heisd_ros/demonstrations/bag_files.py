@@ -21,6 +21,7 @@ import yaml
 
 from heisd_ros.demonstrations.bag_types import INSTALL, known_types, types_of
 from heisd_ros.demonstrations.bounded import check_mcap, unpack_file, unpack_zstd
+from heisd_ros.demonstrations.mcap_repair import repair_mcap
 from heisd_ros.errors import DataError, HeisdError, MissingDependencyError
 
 METADATA = "metadata.yaml"
@@ -58,8 +59,13 @@ class BagFiles:
         skipped: Messages that could not be read, by topic and cause.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, salvage: bool = False) -> None:
         """Open and index the bag.
+
+        Args:
+            path: Folder or file.
+            salvage: True reads MCAP files that were cut off as far as their whole records go, and
+                says so in `skipped`; False refuses them.
 
         Raises:
             DataError: If it is no bag, damaged, cut off, or empty; one sentence names the file.
@@ -70,6 +76,7 @@ class BagFiles:
         self.counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self._stack = ExitStack()
+        self._salvage = salvage
         try:
             metadata = _metadata(self.path)
             self.facts: Mapping[str, str] = metadata.get("custom_data") or {}
@@ -126,14 +133,37 @@ class BagFiles:
         self.close()
 
     def _open(self, path: Path) -> Any:  # noqa: ANN401  (rosbags Reader)
-        reader_class = _rosbag2().Reader
         plain = self._unpacked(path) if path.suffix in COMPRESSED else path
         try:
-            if plain.suffix == ".mcap":
-                check_mcap(plain)
-            return self._stack.enter_context(reader_class(plain))
+            return self._reader(plain)
+        except Exception as error:
+            repaired = self._repaired(plain) if self._salvage else None
+            if repaired is None:
+                raise _damaged(path, error) from error
+        try:
+            return self._reader(repaired)
         except Exception as error:
             raise _damaged(path, error) from error
+
+    def _reader(self, path: Path) -> Any:  # noqa: ANN401  (rosbags Reader)
+        reader_class = _rosbag2().Reader
+        if path.suffix == ".mcap":
+            check_mcap(path)
+        return self._stack.enter_context(reader_class(path))
+
+    def _repaired(self, path: Path) -> Path | None:
+        """Return a readable copy of an MCAP file that was cut off; None if it cannot be made."""
+        if path.suffix != ".mcap":
+            return None
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="heisd_bag_")))
+        try:
+            lost_bytes = repair_mcap(path, folder / path.name)
+        except OSError:
+            return None
+        if lost_bytes < 0:
+            return None
+        self.skipped[f"{path.name}: cut off, bytes behind its last whole record"] += lost_bytes
+        return folder / path.name
 
     def _unpacked(self, path: Path) -> Path:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="heisd_bag_")))
@@ -150,7 +180,10 @@ class BagFiles:
                 self.topics[connection.topic] = connection.msgtype
                 self.counts[connection.topic] += connection.msgcount
         found, promised = sum(self.counts.values()), metadata.get("message_count")
-        if isinstance(promised, int) and found < promised:
+        lost = promised - found if isinstance(promised, int) else 0
+        if lost > 0 and self.skipped:  # a file was salvaged
+            self.skipped[f"messages that {METADATA} promises"] += lost
+        elif lost > 0:
             raise DataError(
                 f"bag {self.path} is cut off: {METADATA} promises {promised} messages, the files "
                 f"hold {found}; record it again or repair it with `ros2 bag reindex`"

@@ -10,6 +10,8 @@ pytest.importorskip("rosbags")
 from offline import bag_maker as maker
 
 from heisd_ros.config import make_config
+from heisd_ros.demonstrations.mcap_repair import repair_mcap
+from heisd_ros.demonstrations.readers.rosbag2 import BagSettings
 from heisd_ros.demonstrations.readers.rosbag2_episodes import UNCOMMANDED, read_episodes
 from heisd_ros.errors import DataError
 
@@ -51,6 +53,32 @@ def test_pictures_without_a_command_are_counted(tmp_path):
     (episode,) = read_episodes(bag, COMMAND, dropped=dropped)
     assert len(episode) + dropped[UNCOMMANDED] == 8
     assert dropped[UNCOMMANDED] >= 2
+
+
+def test_a_cut_off_mcap_is_read_as_far_as_whole_records_go(tmp_path):
+    bag = maker.write_bag(tmp_path / "run", maker.episode(300))  # two chunks
+    (file,) = bag.glob("*.mcap")
+    content = file.read_bytes()
+    file.write_bytes(content[: int(0.85 * len(content))])
+    with pytest.raises(DataError, match="damaged or cut off"):
+        list(read_episodes(bag, COMMAND))
+    dropped = Counter()
+    settings = BagSettings(salvage=True)
+    (episode,) = read_episodes(bag, COMMAND, settings, dropped=dropped)
+    assert 150 < len(episode) < 300
+    assert np.array_equal(episode.images[3, 1], maker.picture(3, "wrist"))
+    assert dropped["messages that metadata.yaml promises"] > 0
+    assert any("cut off" in reason for reason in dropped)
+    assert file.read_bytes() == content[: int(0.85 * len(content))]  # the recording is not touched
+
+
+def test_only_cut_off_mcap_files_are_repaired(tmp_path):
+    bag = maker.write_bag(tmp_path / "run", maker.episode(3))
+    (file,) = bag.glob("*.mcap")
+    assert repair_mcap(file, tmp_path / "copy") == -1  # complete
+    (tmp_path / "other").write_bytes(b"SQLite format 3")
+    assert repair_mcap(tmp_path / "other", tmp_path / "copy") == -1
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_bag_without_any_command_is_no_demonstration(tmp_path):

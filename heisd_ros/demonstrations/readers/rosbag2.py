@@ -49,6 +49,7 @@ class BagSettings:
         pairing_tolerance_s: Largest difference of stamps within one set of pictures.
         oldest_state_s: State further from the picture than this is not used.
         mapping: Topic mapping, see `bag_topics.load_mapping`.
+        salvage: Read MCAP files that were cut off as far as they go.
     """
 
     cameras: tuple[str, ...] = ("third_person", "wrist")
@@ -57,6 +58,7 @@ class BagSettings:
     pairing_tolerance_s: float = 0.05
     oldest_state_s: float = 0.5
     mapping: Mapping[str, Any] | None = None
+    salvage: bool = False
 
 
 class BagReader:
@@ -79,7 +81,7 @@ class BagReader:
             MissingDependencyError: If rosbags is not installed.
         """
         self._settings = settings or BagSettings()
-        self._files = BagFiles(path)
+        self._files = BagFiles(path, salvage=self._settings.salvage)
         self.path = self._files.path
         self.drops: Counter[str] = Counter()
         try:

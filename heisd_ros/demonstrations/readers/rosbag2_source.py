@@ -41,6 +41,7 @@ class Rosbag2:
             pairing_tolerance_s=config.perception.pairing_tolerance_s,
             oldest_state_s=config.command.image_timeout_s,
             mapping=options.mapping,
+            salvage=True,
         )
         self._instruction = options.instruction
         self._bags = [bag for path in paths for bag in find_bags(path)]
