@@ -15,6 +15,8 @@ from heisd_ros.errors import ConfigError, DataError
 RAW_IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED_IMAGE = "sensor_msgs/msg/CompressedImage"
 IMAGES = (RAW_IMAGE, COMPRESSED_IMAGE)
+UNSTAMPED_TWIST = "geometry_msgs/msg/Twist"
+"""Taken for the commands of a foreign bag, by its time of reception."""
 ROLES: dict[str, tuple[str, str]] = {
     "pose": ("ee_pose", "geometry_msgs/msg/PoseStamped"),
     "joint_states": ("joint_states", "sensor_msgs/msg/JointState"),
@@ -81,16 +83,12 @@ def find_topics(
         source: The bag's name in error messages.
 
     Raises:
-        DataError: If a camera has no image topic, or a mapped topic is not in the bag.
+        DataError: If a camera has no image topic, or a mapped topic is not in the bag or is of
+            another type.
     """
     mapping = mapping or {}
     given = mapping.get("cameras", {})
-    for topic in (*given.values(), *(mapping[role] for role in ROLES if role in mapping)):
-        if topic not in topics:
-            raise DataError(
-                f"{source}: the mapping names topic {topic}, which is not in it; it holds "
-                f"{', '.join(sorted(topics))}"
-            )
+    _check_mapping(topics, given, mapping, source)
     found = {camera: given.get(camera) or _image_topic(topics, camera) for camera in cameras}
     missing = [camera for camera, topic in found.items() if not topic]
     if missing:
@@ -104,6 +102,29 @@ def find_topics(
         {camera: topic for camera, topic in found.items() if topic},
         {role: topic for role, topic in roles.items() if topic},
     )
+
+
+def _check_mapping(
+    topics: Mapping[str, str], cameras: Mapping[str, str], mapping: Mapping[str, Any], source: str
+) -> None:
+    named: list[tuple[str, tuple[str, ...]]] = [(topic, IMAGES) for topic in cameras.values()]
+    named += [(mapping[role], _kinds_of(role)) for role in ROLES if role in mapping]
+    for topic, kinds in named:
+        if topic not in topics:
+            raise DataError(
+                f"{source}: the mapping names topic {topic}, which is not in it; it holds "
+                f"{', '.join(sorted(topics))}"
+            )
+        if topics[topic] not in kinds:
+            raise DataError(
+                f"{source}: the mapping names topic {topic} of type {topics[topic]}, expected "
+                f"{' or '.join(kinds)}; name a topic of that type"
+            )
+
+
+def _kinds_of(role: str) -> tuple[str, ...]:
+    _, kind = ROLES[role]
+    return (kind, UNSTAMPED_TWIST) if role == "twist" else (kind,)
 
 
 def _image_topic(topics: Mapping[str, str], camera: str) -> str | None:

@@ -8,7 +8,7 @@ from heisd_ros.diagnosis.check_topic import base_name, names_of, stamped, wrong_
 from heisd_ros.diagnosis.facts import GraphFacts, TopicFacts
 from heisd_ros.diagnosis.finding import Finding, fail, ok, skipped, warn
 
-OUR_NODES = ("decoder_node", "heisd_node")
+OUR_NODES = ("decoder_node", "heisd_node", "servo_adapter_node")
 TWIST_KIND = "geometry_msgs/msg/TwistStamped"
 
 
@@ -30,6 +30,7 @@ def check_graph(facts: GraphFacts, config: HeisdConfig, *, profile: bool) -> lis
         *check_joints(facts.topics.get("joint_states"), config),
         _instruction(facts.topics.get("instruction")),
         *(check_output(role, facts.topics.get(role)) for role in ("twist_cmd", "gripper_cmd")),
+        *_servo(facts.topics.get("servo twist")),
         check_clock(facts),
         *_statuses(facts),
     ]
@@ -107,7 +108,7 @@ def check_output(role: str, topic: TopicFacts | None) -> Finding:
             f"{topic.name} has other publishers: {names_of(others or ours)}",
             "stop them: the arm obeys whoever wrote last",
         )
-    wrong = [p for p in topic.subscriptions if role == "twist_cmd" and p.kind != TWIST_KIND]
+    wrong = [p for p in topic.subscriptions if role != "gripper_cmd" and p.kind != TWIST_KIND]
     if wrong:
         return fail(
             role,
@@ -138,6 +139,13 @@ def check_clock(facts: GraphFacts) -> Finding:
             "set use_sim_time on all nodes, or stop the simulator",
         )
     return ok("clock", "simulated, /clock ticks" if facts.use_sim_time else "wall time")
+
+
+def _servo(topic: TopicFacts | None) -> list[Finding]:
+    """Return the same for the input of MoveIt Servo, where there is one."""
+    if topic is None or not (topic.publishers or topic.subscriptions):
+        return []
+    return [check_output("servo twist", topic)]
 
 
 def _instruction(topic: TopicFacts | None) -> Finding:

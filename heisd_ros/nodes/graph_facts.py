@@ -29,7 +29,10 @@ NAME = "heisd_doctor"
 IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 KEPT = 1000
 """Stamps kept of one topic."""
-OUR_STATUSES = ("perception_node", "trajectory_node", "decoder_node", "heisd_node")
+OUR_STATUSES = (
+    *("perception_node", "trajectory_node", "decoder_node", "heisd_node"),
+    "servo_adapter_node",
+)
 Describe = Callable[[Any], dict[str, str]]
 
 
@@ -86,6 +89,9 @@ class ListeningNode(Node):
         self._listen("/clock", Clock, topics.CLOCK, _nothing)
         for topic in (topics.INSTRUCTION, topics.TWIST, topics.GRIPPER):
             self._names[topic] = self.resolve_topic_name(topic)
+        self._names["servo twist"] = self.resolve_topic_name(
+            f"{config.servo.node}/delta_twist_cmds"
+        )
         self.create_subscription(DiagnosticArray, topics.DIAGNOSTICS, self._on_status, qos.EVENTS)
 
     def facts(self, seconds: float) -> GraphFacts:

@@ -35,14 +35,18 @@ from heisd_ros.offline.bag import (
     threshold_of,
 )
 from heisd_ros.offline.command_line import name_and_value
+from heisd_ros.offline.latency_model import DeviceProfile
 from heisd_ros.offline.moments import key_moments
+from heisd_ros.offline.replay_notes import counts_text, projections
 from heisd_ros.offline.report_page import write_report
 from heisd_ros.offline.report_sections import REPLAY
 from heisd_ros.offline.run_facts import machine, versions
 from heisd_ros.offline.run_record import NAN, KeyFrame, RunRecord, StepRow, save_record
+from heisd_ros.share import config_file
 from heisd_ros.trajectory.metric import TrajectoryMeter
 from heisd_ros.types import DecodeResult, Observation
 
+PAPER_PROFILE = "profiles/a100_paper.json"
 DECISIONS, TIMINGS, AGREEMENT = "decisions.jsonl", "timings.jsonl", "agreement.json"
 
 
@@ -96,9 +100,13 @@ def main(argv: list[str]) -> int:
         mapping=mapping,
         instruction=options.instruction,
         command=shlex.join(["heisd", "replay", *argv]),
+        profile=DeviceProfile.load(options.profile or config_file(PAPER_PROFILE)),
     )
     page = write_replay(replay, options.bag, out)
-    sys.stdout.write(f"{len(replay.decisions)} decisions. {replay.agreement.sentence()}\n{page}\n")
+    notes = " ".join(replay.record.notes)
+    sys.stdout.write(
+        f"{len(replay.decisions)} decisions. {notes}\n{counts_text(replay.record)}{page}\n"
+    )
     return 0
 
 
@@ -110,6 +118,7 @@ def replay_bag(
     mapping: Mapping[str, Any] | None = None,
     instruction: str = "",
     command: str = "",
+    profile: DeviceProfile | None = None,
 ) -> Replay:
     """Decide on every observation of a bag.
 
@@ -120,6 +129,7 @@ def replay_bag(
         mapping: Topics of a foreign bag, see `bag_topics.load_mapping`.
         instruction: The task in words; empty takes the recorded one.
         command: Command line to name in the record.
+        profile: Device that the decisions are projected on; None leaves that out.
 
     Raises:
         DataError: If the bag cannot be read or holds no complete observation.
@@ -153,7 +163,10 @@ def replay_bag(
         machine=machine(),
         commands=(command,) if command else (),
         counts=skipped,
-        notes=(agreement.sentence(),),
+        notes=(
+            agreement.sentence(),
+            *projections([step.result.report for step in steps], config, profile),
+        ),
     )
     decisions = tuple(_decision(number, step) for number, step in enumerate(steps))
     return Replay(record, decisions, agreement)
@@ -300,6 +313,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, help="folder to write [<bag>_replay]")
     add("--method", default="", help="decoding method [as recorded, else heisd]")
     add("--topics", type=Path, help="YAML that says which topic is what, for foreign bags")
+    add("--profile", type=Path, help="device profile of the projection [the paper's A100]")
     add("--instruction", default="", help="the task in words [as recorded]")
     add("--config", type=Path, action="append", default=[], help="YAML file; may be repeated")
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE")

@@ -321,6 +321,33 @@ def test_a_mapping_to_an_absent_topic_is_refused():
         find_topics({"/a/image": "sensor_msgs/msg/Image"}, ("a",), {"pose": "/tcp"})
 
 
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        (
+            {"pose": "/odom"},
+            "of type nav_msgs/msg/Odometry, expected geometry_msgs/msg/PoseStamped",
+        ),
+        ({"cameras": {"a": "/odom"}}, "expected sensor_msgs/msg/Image or"),
+    ],
+)
+def test_a_mapping_to_a_topic_of_another_type_is_refused(mapping, words):
+    topics = {"/a/image": "sensor_msgs/msg/Image", "/odom": "nav_msgs/msg/Odometry"}
+    with pytest.raises(DataError, match=words):
+        find_topics(topics, ("a",), mapping)
+
+
+def test_twists_without_a_header_count_by_their_reception(tmp_path):
+    plain = maker.kind("geometry_msgs/msg/Twist")(maker.vector(0.1), maker.vector())
+    messages = [*maker.inputs_only(maker.episode()), ("/cmd_vel", plain)]
+    folder = maker.write_bag(tmp_path / "run", messages)
+    with BagReader(folder, BagSettings(mapping={"twist": "/cmd_vel"})) as reader:
+        ((stamp_ns, velocity),) = reader.twists
+    # The writer counts receptions from 1e18 ns, a millisecond apart.
+    assert stamp_ns == 10**18 + (len(messages) - 1) * 10**6
+    assert velocity.tolist() == [0.1, 0, 0, 0, 0, 0]
+
+
 def test_raw_pictures_win_over_compressed_ones():
     topics = {
         "/a/image/compressed": "sensor_msgs/msg/CompressedImage",

@@ -146,6 +146,22 @@ def test_a_second_publisher_of_commands_is_a_failure():
     assert check_graph.check_output("twist_cmd", twice).level is Level.FAIL
 
 
+def test_the_input_of_servo_is_looked_at_where_there_is_one():
+    servo, adapter = PeerFacts("/servo_node", TWIST), PeerFacts("/servo_adapter_node", TWIST)
+    topic = TopicFacts(
+        "/servo_node/delta_twist_cmds", (adapter, PeerFacts("/joy", TWIST)), (servo,)
+    )
+    facts = GraphFacts({"servo twist": topic})
+    found = check_graph.check_graph(facts, CONFIG, profile=False)
+    (finding,) = [f for f in found if f.name == "servo twist"]
+    assert finding.level is Level.FAIL
+    assert "/joy" in finding.text
+    assert "/servo_adapter_node" not in finding.text
+    nobody = GraphFacts({"servo twist": TopicFacts("/servo_node/delta_twist_cmds")})
+    found = check_graph.check_graph(nobody, CONFIG, profile=False)
+    assert "servo twist" not in [f.name for f in found]
+
+
 def test_a_listener_of_another_type_is_a_failure_and_none_a_warning():
     plain = TopicFacts("/twist_cmd", (), (PeerFacts("/base", "geometry_msgs/msg/Twist"),))
     assert check_graph.check_output("twist_cmd", plain).level is Level.FAIL

@@ -15,6 +15,7 @@ from heisd_ros import cli
 from heisd_ros.config import make_config
 from heisd_ros.errors import DataError
 from heisd_ros.offline.bag import CONFIG_FACT
+from heisd_ros.offline.latency_model import DeviceProfile
 from heisd_ros.offline.replay import replay_bag, write_replay
 from heisd_ros.types import Action, DecodeReport, DecodeResult, DraftKind
 
@@ -87,6 +88,14 @@ def test_twists_are_compared_where_no_decisions_were_recorded(tmp_path):
     assert agreement.compared == 8
     assert np.isnan(agreement.same_actions)
     assert agreement.linear == pytest.approx(0.0, abs=1e-12)
+
+
+def test_projected_time_is_named_as_such(bag):
+    profile = DeviceProfile("box", "test", 0.0, 10.0, 20.0, 50.0, 5.0, 7.0, 1.0, 0.0, 100)
+    note = replay_bag(bag, StubPolicy(), CONFIG, profile=profile).record.notes[1]
+    # Vision 10, prefill 50 and six more tokens of 5 ms each.
+    assert note.startswith("Projected, not measured: on the device of profile 'box'")
+    assert note.endswith("an autoregressive one 90.0 ms.")
 
 
 def test_the_policy_learns_how_an_episode_ended_before_the_next_one_begins(tmp_path):

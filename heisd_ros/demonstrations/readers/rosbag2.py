@@ -26,11 +26,17 @@ from heisd_ros.demonstrations.bag_decisions import (
     velocities,
 )
 from heisd_ros.demonstrations.bag_files import BagFiles, BagMessage
-from heisd_ros.demonstrations.bag_topics import COMPRESSED_IMAGE, BagTopics, find_topics
+from heisd_ros.demonstrations.bag_topics import (
+    COMPRESSED_IMAGE,
+    UNSTAMPED_TWIST,
+    BagTopics,
+    find_topics,
+)
 from heisd_ros.errors import DataError
 from heisd_ros.perception.images import ImageError, decode_compressed, decode_image
 from heisd_ros.perception.pairing import FramePairer
 from heisd_ros.types import (
+    FloatArray,
     Frame,
     IntArray,
     Observation,
@@ -195,12 +201,11 @@ class BagReader:
         self.statuses: list[RecordedStatus] = [
             read_status(message) for message in kept.get("status", [])
         ]
-        self.twists = sorted(
-            ((stamp_of(m), velocities(m.content.twist)) for m in kept.get("twist", [])),
-            key=lambda entry: entry[0],
-        )
+        twists = kept.get("twist", [])
+        self.twists = sorted(map(_velocities_at, twists), key=lambda entry: entry[0])
+        stamped = [message for message in twists if message.kind != UNSTAMPED_TWIST]
         self.decisions: list[RecordedDecision] = read_decisions(
-            kept.get("report", []), kept.get("twist", []), kept.get("gripper", [])
+            kept.get("report", []), stamped, kept.get("gripper", [])
         )
 
     def _instruction_at(self, log_ns: int) -> str:
@@ -256,6 +261,13 @@ class BagReader:
             if math.isfinite(opening):
                 found.append((stamp_of(message), opening))
         return sorted(found)
+
+
+def _velocities_at(message: BagMessage) -> tuple[int, FloatArray]:
+    """Return when and what was commanded; a twist without a header counts by its reception."""
+    if message.kind == UNSTAMPED_TWIST:
+        return message.log_ns, velocities(message.content)
+    return stamp_of(message), velocities(message.content.twist)
 
 
 def _sorted_once(poses: Iterator[Proprioception]) -> list[Proprioception]:
