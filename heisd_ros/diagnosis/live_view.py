@@ -35,12 +35,12 @@ def view(state: LiveState, now_ns: int) -> Any:  # noqa: ANN401  (a rich rendera
     """
     figures = state.figures(now_ns)
     return Group(
-        Panel(_headline(state, now_ns), title="HeiSD"),
-        Panel(_boundary(state), title="F against the boundary"),
-        Panel(_minute(figures), title="last minute"),
-        Panel(_stages(figures.stage_ms), title="time per decision, mean [ms]"),
-        Panel(_reasons(figures), title="reasons and guard, last minute"),
-        Panel(_statuses(state), title="diagnostics"),
+        Panel(_headline(state, now_ns), title=Text("HeiSD")),
+        Panel(_boundary(state), title=Text("F against the boundary")),
+        Panel(_minute(figures), title=Text("last minute")),
+        Panel(_stages(figures.stage_ms), title=Text("time per decision, mean [ms]")),
+        Panel(_reasons(figures), title=Text("reasons and guard, last minute")),
+        Panel(_statuses(state), title=Text("diagnostics")),
     )
 
 
@@ -78,11 +78,11 @@ def _minute(figures: Figures) -> Table:
     total = sum(figures.modes.values())
     shares = ", ".join(f"{m} {100 * n / total:.0f} %" for m, n in figures.modes.most_common())
     table = _grid()
-    table.add_row("decisions", f"{figures.decisions}, {figures.hz:.1f} Hz")
-    table.add_row("forward passes per decision", _number(figures.forwards))
-    table.add_row("accept length [tokens]", _number(figures.accept_length))
-    table.add_row("without verification", _percent(figures.skipped))
-    table.add_row("modes", shares or NONE)
+    _row(table, "decisions", f"{figures.decisions}, {figures.hz:.1f} Hz")
+    _row(table, "forward passes per decision", _number(figures.forwards))
+    _row(table, "accept length [tokens]", _number(figures.accept_length))
+    _row(table, "without verification", _percent(figures.skipped))
+    _row(table, "modes", shares or NONE)
     return table
 
 
@@ -91,9 +91,9 @@ def _stages(stage_ms: Mapping[str, float]) -> Table:
     longest = max(stage_ms.values(), default=0.0)
     for name, mean in stage_ms.items():
         bar = "#" * round(BAR * mean / longest) if longest > 0.0 else ""
-        table.add_row(name, f"{mean:8.1f} {bar}")
+        _row(table, name, f"{mean:8.1f} {bar}")
     if not stage_ms:
-        table.add_row(NONE, "")
+        _row(table, NONE, "")
     return table
 
 
@@ -101,9 +101,9 @@ def _reasons(figures: Figures) -> Table:
     table = _grid()
     for where, counts in (("decision", figures.reasons), ("guard", figures.guard)):
         for reason, count in counts.most_common():
-            table.add_row(f"{where}: {reason}", str(count))
+            _row(table, f"{where}: {reason}", str(count))
     if not table.row_count:
-        table.add_row("nothing", "")
+        _row(table, "nothing", "")
     return table
 
 
@@ -111,9 +111,9 @@ def _statuses(state: LiveState) -> Table:
     table = _grid()
     for name, status in sorted(state.statuses.items()):
         word, style = LEVELS.get(status.level, LEVELS[3])
-        table.add_row(Text(name), Text(f"{word} {status.text}", style=style))
+        _row(table, Text(name), Text(f"{word} {status.text}", style=style))
     if not table.row_count:
-        table.add_row("none received", "")
+        _row(table, "none received", "")
     return table
 
 
@@ -122,6 +122,11 @@ def _grid() -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     return table
+
+
+def _row(table: Table, *cells: str | Text) -> None:
+    """Add a row. Words of messages are text: rich would take brackets in a string for markup."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _number(value: float) -> str:

@@ -90,6 +90,8 @@ def test_the_view_shows_mode_boundary_latency_reasons_and_age():
         "1.33",
         "4.50",
         "33 %",
+        "accept length [tokens]",
+        "mean [ms]",
         "decision: late_result",
         "guard: linear_limit",
         "decoder_node: decisions",
@@ -110,7 +112,11 @@ def test_silence_is_told():
     assert "no decision yet" in shown(LiveState(), 0.0)
 
 
-def test_an_instruction_is_text_and_never_markup():
+def test_what_messages_say_is_text_and_never_markup():
     state = LiveState()
-    state.offer_decision(decision(1.0, instruction="[red]stop[/red] [link=x]y"))
-    assert "[red]stop[/red] [link=x]y" in shown(state, 1.0)
+    evil = "[red]stop[/red] [link=x]y"
+    state.offer_decision(decision(1.0, instruction=evil, guard="[bold]g", reason="[bold]r"))
+    state.offer_status("[bold]name", LiveStatus(0, "[bold]status"))
+    text = shown(state, 1.0)
+    for part in (evil, "guard: [bold]g", "decision: [bold]r", "[bold]name", "[bold]status"):
+        assert part in text, part
