@@ -24,7 +24,7 @@ def column_layout(manifest: Manifest) -> dict[str, tuple[Any, tuple[int, ...]]]:
     prefix = sum(
         task.prefix_size * (length + 1 + task.rows) for task in manifest.tasks if task.prefix_size
     )
-    return {
+    layout: dict[str, tuple[Any, tuple[int, ...]]] = {
         "vectors": (np.dtype(manifest.dtype), (rows, length)),
         "prefix": (np.dtype(np.float32), (prefix,)),
         "action": (np.dtype(np.float64), (rows, ACTION_DIM)),
@@ -35,6 +35,11 @@ def column_layout(manifest: Manifest) -> dict[str, tuple[Any, tuple[int, ...]]]:
         "position": (np.dtype(np.float64), (rows, 3)),
         "gripper": (np.dtype(np.float64), (rows,)),
     }
+    if manifest.feature_size:
+        layout["feature"] = (np.dtype(np.float16), (rows, manifest.feature_size))
+    if manifest.target_tokens:
+        layout["target_tokens"] = (np.dtype(np.int32), (rows, ACTION_DIM))
+    return layout
 
 
 def open_columns(folder: Path, manifest: Manifest, *, verify: bool) -> dict[str, Matrix]:

@@ -26,6 +26,9 @@ class EpisodeRows:
         steps: int64 (n,), index in the episode, strictly ascending; holes are dropped steps.
         positions: float64 (n, 3), end-effector position in metres, nan if unknown.
         gripper: float64 (n,), measured finger opening [0, 1], nan if unknown.
+        features: float (n, F), inputs of the target's lm_head in front of the action; None if
+            unknown.
+        target_tokens: int64 (n, 7), what the target itself decodes here; None if unknown.
     """
 
     task: str
@@ -35,6 +38,8 @@ class EpisodeRows:
     steps: IntArray
     positions: FloatArray
     gripper: FloatArray
+    features: Float32Array | None = None
+    target_tokens: IntArray | None = None
 
 
 def check_episode(rows: EpisodeRows, length: int) -> None:
@@ -55,6 +60,7 @@ def check_episode(rows: EpisodeRows, length: int) -> None:
         if getattr(rows, name).shape != shape or n == 0:
             got = getattr(rows, name).shape
             raise DataError(f"{rows.source}: {name} must have shape {shape}, n > 0, got {got}")
+    _check_answers(rows, n)
     if not np.isfinite(rows.actions).all():
         raise DataError(f"{rows.source}: actions must be finite; drop such steps first")
     opening = rows.actions[:, -1]
@@ -70,6 +76,21 @@ def check_episode(rows: EpisodeRows, length: int) -> None:
         raise DataError(
             f"{rows.source}: vectors must be finite and of unit norm, got norms from "
             f"{norms.min()} to {norms.max()}; normalise them"
+        )
+
+
+def _check_answers(rows: EpisodeRows, n: int) -> None:
+    features, tokens = rows.features, rows.target_tokens
+    if tokens is not None and tokens.shape != (n, ACTION_DIM):
+        raise DataError(
+            f"{rows.source}: target_tokens must have shape {(n, ACTION_DIM)}, got {tokens.shape}"
+        )
+    if features is None:
+        return
+    if features.ndim != 2 or len(features) != n or not np.isfinite(features).all():
+        raise DataError(
+            f"{rows.source}: features must be finite, one row for each of {n} steps, got shape "
+            f"{features.shape}"
         )
 
 
@@ -104,7 +125,7 @@ def store_columns(episodes: Sequence[EpisodeRows], lookahead: int) -> dict[str, 
     """Return every column but the vectors, for episodes in store order."""
     ahead = [following_actions(e.actions, e.steps, lookahead) for e in episodes]
     counts = [len(episode.steps) for episode in episodes]
-    return {
+    columns: dict[str, Matrix] = {
         "action": np.concatenate([e.actions for e in episodes]).astype(np.float64),
         "lookahead": np.concatenate([actions for actions, _ in ahead]),
         "valid_length": np.concatenate([valid for _, valid in ahead]),
@@ -113,3 +134,10 @@ def store_columns(episodes: Sequence[EpisodeRows], lookahead: int) -> dict[str, 
         "position": np.concatenate([e.positions for e in episodes]).astype(np.float64),
         "gripper": np.concatenate([e.gripper for e in episodes]).astype(np.float64),
     }
+    if episodes[0].features is not None:
+        features = [np.asarray(e.features, dtype=np.float16) for e in episodes]
+        columns["feature"] = np.concatenate(features)
+    if episodes[0].target_tokens is not None:
+        tokens = [np.asarray(e.target_tokens, dtype=np.int32) for e in episodes]
+        columns["target_tokens"] = np.concatenate(tokens)
+    return columns

@@ -17,7 +17,9 @@ from typing import Any
 from heisd_ros.demonstrations.task import normalise_task
 from heisd_ros.errors import StoreError
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE_SCHEMAS = (1, SCHEMA)
+"""1 had neither features nor the target's tokens, and always scored 64 rows exactly."""
 MANIFEST_NAME = "manifest.json"
 DTYPES = ("float32", "float16")
 REBUILD = "rebuild it with `heisd build-db`"
@@ -42,7 +44,9 @@ class TaskRecord:
         sources: Where each episode came from, in row order.
         prefix_size: Columns of the search prefix d; 0 means that the task is searched exactly.
         prefix_offset: Index of the task's first number in the prefix file.
-        recall: Recall@5 on held-out episodes for each prefix size that was tried.
+        recall: Recall@5 on held-out episodes for each search that was tried: prefix columns, or
+            `columns/rows` scored exactly behind them.
+        rerank_rows: Rows scored exactly behind the prefix.
     """
 
     key: str
@@ -52,11 +56,20 @@ class TaskRecord:
     prefix_size: int = 0
     prefix_offset: int = 0
     recall: Mapping[str, float] = field(default_factory=dict)
+    rerank_rows: int = 64
 
     @property
     def stop_row(self) -> int:
         """The row after the last one."""
         return self.first_row + self.rows
+
+    @property
+    def measured_recall(self) -> float:
+        """Recall@5 of the search that was chosen; exact search finds everything."""
+        if not self.prefix_size:
+            return 1.0
+        pair = f"{self.prefix_size}/{self.rerank_rows}"
+        return self.recall[pair if pair in self.recall else str(self.prefix_size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,8 @@ class Manifest:
         tasks: Tasks in row order.
         files: Data files by name.
         dropped: What the builder left out, `reason` -> count.
+        feature_size: Numbers of the stored lm_head feature of a row; 0 if there is none.
+        target_tokens: Whether the target's own tokens are stored.
     """
 
     generation: int
@@ -105,6 +120,8 @@ class Manifest:
     tasks: tuple[TaskRecord, ...]
     files: Mapping[str, FileRecord]
     dropped: Mapping[str, int] = field(default_factory=dict)
+    feature_size: int = 0
+    target_tokens: bool = False
 
     @property
     def data_folder(self) -> str:
@@ -159,7 +176,7 @@ def manifest_from_text(text: str, path: str) -> Manifest:
         content = json.loads(text)
     except ValueError as error:
         raise StoreError(f"{path} cannot be read ({error}); {REBUILD}") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") not in READABLE_SCHEMAS:
         got = content.get("schema") if isinstance(content, dict) else type(content).__name__
         raise StoreError(f"{path}: expected schema {SCHEMA}, got {got!r}; {REBUILD}")
     checksum = content.pop("checksum", None)
@@ -250,6 +267,8 @@ def _from_json(content: Mapping[str, Any]) -> Manifest:
         tasks=tasks,
         files={name: FileRecord(**record) for name, record in content["files"].items()},
         dropped=content["dropped"],
+        feature_size=int(content.get("feature_size", 0)),
+        target_tokens=bool(content.get("target_tokens", False)),
     )
 
 

@@ -90,18 +90,22 @@ def best_rows(
         count: Rows wanted; fewer are returned if fewer exist.
         skip: Half-open range of rows that must not be returned.
     """
-    rows = np.zeros(0, dtype=np.int64)
-    scores = np.zeros(0, dtype=np.float32)
+    rows, scores = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
     for first, block in _blocks(matrix):
         products = block @ query
         low, high = (min(max(edge - first, 0), len(block)) for edge in skip)
         products[low:high] = -np.inf
         best = _largest(products, count)
-        scores = np.concatenate([scores, products[best]])
+        if not first:  # most tasks are one block: nothing to merge
+            rows, scores = best, products[best]
+            continue
         rows = np.concatenate([rows, best + first])
+        scores = np.concatenate([scores, products[best]])
         keep = _largest(scores, count)
-        scores, rows = scores[keep], rows[keep]
-    return np.sort(rows[np.isfinite(scores)])
+        rows, scores = rows[keep], scores[keep]
+    if skip[0] < skip[1]:
+        rows = rows[np.isfinite(scores)]
+    return np.sort(rows)
 
 
 def _largest(scores: Float32Array, count: int) -> IntArray:

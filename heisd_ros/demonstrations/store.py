@@ -1,7 +1,7 @@
 """The in-process demonstration store: per-task search of steps by visual similarity (Eq. 3).
 
-Search is two-stage: a scan of the task's few-number prefix finds 64 candidates, which are then
-scored exactly. Files are memory-mapped read-only, so any number of processes may share a store,
+Search is two-stage: a scan of the task's few-number prefix finds up to 64 candidates, which are
+then scored exactly. Files are memory-mapped read-only, so any number of processes may share a store,
 and nothing is ever unpickled.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heisd_ros.demonstrations.calibration import RERANK_ROWS, exact_scores
+from heisd_ros.demonstrations.calibration import exact_scores
 from heisd_ros.demonstrations.columns import checked_query, open_columns
 from heisd_ros.demonstrations.manifest import (
     Manifest,
@@ -142,7 +142,7 @@ class MemoryStore:
             return self._hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
         first = record.first_row
         vectors = self._column("vectors")[first : record.stop_row]
-        candidates = max(RERANK_ROWS, 2 * k)
+        candidates = max(record.rerank_rows, 2 * k)
         skip = self._episode_range(exclude_episode, record)
         prefix = self._searches[record.key]
         if exact or prefix is None:
@@ -157,22 +157,32 @@ class MemoryStore:
     def successors(self, hits: Hits, n: int) -> Hits:
         """Return the steps n later in the same episodes; hits whose episode ends are dropped.
 
-        A step that the builder dropped counts as an end: what follows it is not n steps later.
+        Steps are counted, not rows: behind a dropped step the count goes on, so a hit is lost
+        only if exactly the n-th step after it was dropped.
 
         Raises:
             StoreError: If n is negative or the hits come from another store.
         """
         if n < 0:
             raise StoreError(f"n must not be negative, got {n}")
-        episode, step = self._column("episode"), self._column("step")
+        episode = self._column("episode")
         known = (hits.row >= 0) & (hits.row < len(episode))
         if not known.all() or (episode[hits.row] != hits.episode).any():
             raise StoreError(
                 "hits do not belong to this store: search it again before successors()"
             )
-        later = np.minimum(hits.row + n, len(episode) - 1)
-        stays = (episode[later] == hits.episode) & (step[later] == hits.step + n)
+        later = np.array([self._row_after(int(row), n) for row in hits.row], dtype=np.int64)
+        stays = later >= 0
         return self._hits(later[stays], hits.score[stays])
+
+    def _row_after(self, row: int, n: int) -> int:
+        """Return the row of the step n after this row's, -1 if there is none in its episode."""
+        # Steps ascend by at least one a row, so the wanted one is at most n rows ahead.
+        episode = self._column("episode")[row : row + n + 1]
+        inside = int(np.searchsorted(episode, episode[0], side="right"))
+        steps = self._column("step")[row : row + inside]
+        place = int(np.searchsorted(steps, steps[0] + n))
+        return row + place if place < inside and steps[place] == steps[0] + n else -1
 
     def vectors(self, rows: IntArray) -> Float32Array:
         """Return the embeddings of some rows as float32 (n, E)."""
@@ -187,6 +197,18 @@ class MemoryStore:
     def gripper_opening(self, rows: IntArray) -> FloatArray:
         """Return the measured finger opening of some rows, [0, 1], nan if unknown."""
         return np.asarray(self._column("gripper")[rows], dtype=np.float64)
+
+    def features(self, rows: IntArray) -> Float32Array | None:
+        """Return the lm_head features of some rows, float32 (n, F); None if none are stored."""
+        if not self._manifest.feature_size:
+            return None
+        return np.asarray(self._column("feature")[rows], dtype=np.float32)
+
+    def target_tokens(self, rows: IntArray) -> IntArray | None:
+        """Return what the target itself decodes at some rows, int64 (n, 7); None if not stored."""
+        if not self._manifest.target_tokens:
+            return None
+        return np.asarray(self._column("target_tokens")[rows], dtype=np.int64)
 
     def _hits(self, rows: IntArray, scores: Float32Array) -> Hits:
         return Hits(

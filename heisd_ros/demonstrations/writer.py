@@ -35,7 +35,7 @@ from heisd_ros.demonstrations.manifest import (
 )
 from heisd_ros.demonstrations.prefix import Matrix
 from heisd_ros.demonstrations.task import normalise_task
-from heisd_ros.errors import StoreError
+from heisd_ros.errors import DataError, StoreError
 from heisd_ros.types import Float32Array
 
 LOG = logging.getLogger(__name__)
@@ -120,6 +120,7 @@ class StoreWriter:
             StoreError: If the disk is full.
         """
         check_episode(rows, self._profile.embedding_size)
+        self._check_alike(rows)
         vectors = np.ascontiguousarray(rows.vectors, dtype=self._dtype)
         with _disk_errors(self._out):
             self._spool.write(vectors.data)
@@ -127,6 +128,17 @@ class StoreWriter:
         kept = replace(rows, task=normalise_task(rows.task), vectors=vectors[:0])
         self._episodes.append((kept, self._rows))
         self._rows += len(vectors)
+
+    def _check_alike(self, rows: EpisodeRows) -> None:
+        """Refuse a store in which some rows have features or target tokens and some have not."""
+        if not self._episodes:
+            return
+        wanted, got = _answer_facts(self._episodes[0][0]), _answer_facts(rows)
+        if wanted != got:
+            raise DataError(
+                f"{rows.source}: expected {wanted} like the first episode, got {got}; make all "
+                "of them with the same model, or none"
+            )
 
     def finish(self, dropped: Mapping[str, int] | None = None) -> Manifest:
         """Write, calibrate, make visible.
@@ -173,6 +185,8 @@ class StoreWriter:
             tasks=tasks,
             files=files,
             dropped=dropped,
+            feature_size=0 if episodes[0].features is None else episodes[0].features.shape[1],
+            target_tokens=episodes[0].target_tokens is not None,
         )
 
     def _write_vectors(self, order: list[tuple[EpisodeRows, int]]) -> FileRecord:
@@ -207,7 +221,18 @@ class StoreWriter:
             sources = tuple(rows.source for rows in mine)
             flat = outcome.prefix.flat() if outcome.prefix else np.zeros(0, dtype=np.float32)
             size = len(outcome.prefix.basis) if outcome.prefix else 0
-            tasks.append(TaskRecord(key, first, stops[-1], sources, size, written, outcome.recall))
+            tasks.append(
+                TaskRecord(
+                    key,
+                    first,
+                    stops[-1],
+                    sources,
+                    size,
+                    written,
+                    outcome.recall,
+                    outcome.rerank_rows,
+                )
+            )
             LOG.info("task %r: %d rows, prefix %d, recall %s", key, stops[-1], size, outcome.recall)
             numbers.append(flat)
             written += len(flat)
@@ -224,6 +249,11 @@ class StoreWriter:
             if DATA_FOLDER.fullmatch(entry.name) and entry != target:
                 # Readers that have the old files mapped keep them until they close.
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def _answer_facts(rows: EpisodeRows) -> str:
+    size = 0 if rows.features is None else rows.features.shape[1]
+    return f"{size} features and {'no' if rows.target_tokens is None else 'target'} tokens"
 
 
 def _next_generation(out: Path) -> int:

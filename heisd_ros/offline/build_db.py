@@ -65,12 +65,13 @@ def report(manifest: Manifest, folder: Path) -> str:
         f"{manifest.size_bytes / 1e6:.1f} MB",
         f"encoder   {profile.fingerprint}, cameras {', '.join(profile.cameras)}",
         f"dropped   {_counts(manifest) or 'nothing'}",
-        f"{'rows':>7} {'episodes':>8} {'search':>10} {'recall@5':>8}  task",
+        f"{'rows':>7} {'episodes':>8} {'search':>13} {'recall@5':>8}  task",
     ]
     for task in manifest.tasks:
-        search = f"prefix {task.prefix_size}" if task.prefix_size else "exact"
-        recall = f"{max(task.recall.values()):.4f}" if task.prefix_size else "1"
-        lines.append(f"{task.rows:>7} {len(task.sources):>8} {search:>10} {recall:>8}  {task.key}")
+        pair = f"{task.prefix_size}/{task.rerank_rows}"
+        search = f"prefix {pair}" if task.prefix_size else "exact"
+        recall = f"{task.measured_recall:.4f}" if task.prefix_size else "1"
+        lines.append(f"{task.rows:>7} {len(task.sources):>8} {search:>13} {recall:>8}  {task.key}")
     return "\n".join(lines)
 
 

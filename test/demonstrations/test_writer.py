@@ -81,12 +81,45 @@ def test_the_lookahead_stops_at_the_end_of_the_episode(tmp_path):
     assert rows.lookahead[5, :, 0].tolist() == [101, 0, 0]
 
 
-def test_the_lookahead_and_successors_stop_at_a_dropped_step(tmp_path):
-    store = write(tmp_path / "s", episode(5, steps=[0, 1, 3, 4, 5]))
+def test_the_lookahead_stops_at_a_dropped_step_and_successors_go_on_behind_it(tmp_path):
+    store = write(tmp_path / "s", episode(5, steps=[0, 1, 3, 4, 5]), episode(2))
     rows = store.rows_of("push")
-    assert rows.valid_length.tolist() == [1, 0, 2, 1, 0]
-    assert store.successors(rows, 1).step.tolist() == [1, 4, 5]
-    assert store.successors(rows, 2).step.tolist() == [5]
+    assert rows.valid_length.tolist() == [1, 0, 2, 1, 0, 1, 0]
+    assert store.successors(rows, 1).step.tolist() == [1, 4, 5, 1]  # 1 + 1 = 2 was dropped
+    after = store.successors(rows, 2)
+    assert after.step.tolist() == [3, 5]  # 0 + 2 was dropped, 1 + 2 and 3 + 2 were not
+    assert after.row.tolist() == [2, 4]
+    assert store.successors(rows, 4).step.tolist() == [4, 5]  # never into the next episode
+    assert len(store.successors(rows, 6)) == 0
+
+
+def answered(rows, first=0):
+    """Step i has the feature (first + i, 0.5) and the target's tokens first + i, seven times."""
+    n = np.arange(first, first + len(rows.steps))
+    features = np.stack([n, np.full(len(n), 0.5)], axis=1).astype(np.float32)
+    return replace(rows, features=features, target_tokens=np.tile(n[:, None], (1, 7)))
+
+
+def test_features_and_target_tokens_follow_their_rows_into_task_order(tmp_path):
+    store = write(tmp_path / "s", answered(episode(2, task="b"), 10), answered(episode(3), 20))
+    assert (store.manifest.feature_size, store.manifest.target_tokens) == (2, True)
+    rows = np.array([1, 2, 4])  # "b" comes first
+    assert store.features(rows).tolist() == [[11.0, 0.5], [20.0, 0.5], [22.0, 0.5]]
+    assert store.target_tokens(rows)[:, 3].tolist() == [11, 20, 22]
+    assert store.target_tokens(rows).dtype == np.int64
+
+
+def test_a_store_without_them_says_so(tmp_path):
+    store = write(tmp_path / "s", episode(3))
+    assert store.features(np.array([0])) is None
+    assert store.target_tokens(np.array([0])) is None
+
+
+def test_features_of_some_episodes_only_are_refused(tmp_path):
+    with StoreWriter(tmp_path / "s", PROFILE) as writer:
+        writer.add_episode(answered(episode(3)))
+        with pytest.raises(DataError, match="expected 2 features and target tokens .* got 0 feat"):
+            writer.add_episode(episode(3))
 
 
 @given(gaps=st.lists(st.integers(1, 3), min_size=0, max_size=12), count=st.integers(0, 5))
@@ -117,6 +150,9 @@ def test_every_real_lookahead_action_belongs_to_exactly_that_step(gaps, count):
         (lambda e: replace(e, steps=np.array([0, 2, 2])), "ascend"),
         (lambda e: replace(e, positions=e.positions[:2]), "positions must have shape"),
         (lambda e: episode(0), "n > 0"),
+        (lambda e: replace(e, features=np.full((3, 2), np.nan)), "features must be finite"),
+        (lambda e: replace(e, features=np.zeros((2, 2))), "one row for each of 3 steps"),
+        (lambda e: replace(e, target_tokens=np.zeros((3, 6), int)), r"shape \(3, 7\)"),
     ],
 )
 def test_rows_that_would_mislead_the_arm_are_refused(tmp_path, change, words):
