@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heisd_ros.demonstrations.prefix import Matrix, Prefix, best_rows, fit_prefix
+from heisd_ros.demonstrations.prefix import Matrix, Prefix, fit_prefix
 from heisd_ros.types import Float32Array, IntArray
 
 PREFIX_SIZES = (32, 48, 64, 96, 128, 192, 256)
+NARROW = 64
+"""Columns that are tried first, from one fit."""
 RERANK_ROWS = 64
 """Most rows that are scored exactly after the prefix scan."""
 RERANK_CHOICES = (16, 32, RERANK_ROWS)
@@ -74,13 +76,17 @@ def calibrate_prefix(
     asked = asked[:: max(1, len(asked) // MAX_QUERIES)]
     queries = np.asarray(vectors[asked], dtype=np.float32)
     truth = _true_scores(known, queries)
-    widest = fit_prefix(known, sizes[-1])
     recall: dict[str, float] = {}
     best: tuple[int, int, int] | None = None  # bytes, size, rows
+    fitted: Prefix | None = None
     for size in sizes:
         if best and _bytes_read(vectors, size, RERANK_CHOICES[0]) >= best[0]:
             break
-        measured = _recalls(known, queries, truth, widest.leading(size))
+        if fitted is None or len(fitted.basis) < size:
+            # Wide fits take most of the time of a build and are seldom needed.
+            widest = max(other for other in sizes if (other <= NARROW) == (size <= NARROW))
+            fitted = fit_prefix(known, widest)
+        measured = _recalls(known, queries, truth, fitted.leading(size))
         for rows, share in measured.items():
             recall[f"{size}/{rows}"] = share
             if share >= MIN_RECALL:

@@ -1,8 +1,8 @@
 """The in-process demonstration store: per-task search of steps by visual similarity (Eq. 3).
 
 Search is two-stage: a scan of the task's few-number prefix finds up to 64 candidates, which are
-then scored exactly. Files are memory-mapped read-only, so any number of processes may share a store,
-and nothing is ever unpickled.
+then scored exactly. Files are memory-mapped read-only, so any number of processes may share a
+store, and nothing is ever unpickled.
 """
 
 from __future__ import annotations

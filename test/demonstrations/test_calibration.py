@@ -105,7 +105,9 @@ def test_the_cheapest_pair_that_passes_is_chosen():
         (d, r): 4 * (d * (n + length) + 2 * r * length)
         for d, r in (map(int, pair.split("/")) for pair in outcome.recall)
     }
-    passing = {pair: c for pair, c in cost.items() if outcome.recall["%d/%d" % pair] >= 0.995}
+    passing = {
+        pair: c for pair, c in cost.items() if outcome.recall[f"{pair[0]}/{pair[1]}"] >= 0.995
+    }
     assert chosen == min(passing, key=passing.get)
     assert len(passing) < len(cost)  # something was too little, or this test shows nothing
     assert outcome.prefix.codes.shape == (n, chosen[0])

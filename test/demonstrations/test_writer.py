@@ -118,7 +118,7 @@ def test_a_store_without_them_says_so(tmp_path):
 def test_features_of_some_episodes_only_are_refused(tmp_path):
     with StoreWriter(tmp_path / "s", PROFILE) as writer:
         writer.add_episode(answered(episode(3)))
-        with pytest.raises(DataError, match="expected 2 features and target tokens .* got 0 feat"):
+        with pytest.raises(DataError, match=r"expected 2 features and target tokens .* got 0 feat"):
             writer.add_episode(episode(3))
 
 
