@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from heisd_ros.demonstrations.embedding_cache import EmbeddingCache
 from heisd_ros.demonstrations.episode import Episode
 from heisd_ros.demonstrations.episode_rows import EpisodeRows
-from heisd_ros.demonstrations.manifest import Manifest, StoreProfile
-from heisd_ros.demonstrations.task import normalise_task
+from heisd_ros.demonstrations.growing import TwinFinder, stored_episodes
+from heisd_ros.demonstrations.manifest import Manifest, StoreProfile, check_encoder
+from heisd_ros.demonstrations.selection import Selection
+from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.writer import StoreWriter
 from heisd_ros.errors import DataError, StoreError
 from heisd_ros.protocols import VisionEncoder
-from heisd_ros.types import Float32Array
+from heisd_ros.types import Float32Array, IntArray
 
 LOG = logging.getLogger(__name__)
-FAILED, OVER_LIMIT = "failed episodes", "episodes over the limit"
-OTHER_TASK, EMPTY = "episodes of other tasks", "empty episodes"
+DUPLICATE = "episodes that are stored already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,13 @@ class BuildOptions:
     ingests: tuple[Mapping[str, Any], ...] = ()
 
 
+class StepAnswers(Protocol):
+    """What the target model itself says at every step of an episode."""
+
+    def __call__(self, episode: Episode, views: list[int]) -> tuple[Float32Array, IntArray]:
+        """Return lm_head inputs (T, F) and the tokens it decodes, int64 (T, 7)."""
+
+
 def build_store(
     episodes: Iterable[Episode],
     encoder: VisionEncoder,
@@ -72,8 +80,12 @@ def build_store(
     *,
     cache: EmbeddingCache | None = None,
     dropped: Mapping[str, int] | None = None,
+    base: MemoryStore | None = None,
+    answers: StepAnswers | None = None,
 ) -> Manifest:
     """Embed episodes and write the store; an older store at `out` is replaced at the very end.
+
+    An episode that is stored already (same task, pictures and actions) is left out and counted.
 
     Args:
         episodes: May be a generator; one episode is in memory at a time.
@@ -83,112 +95,123 @@ def build_store(
         cache: Embeddings of an earlier, interrupted build.
         dropped: What the caller left out, `reason` -> count; read at the end, so that a
             generator may count while it yields.
+        base: Store whose episodes are kept; its type of embeddings is kept, too.
+        answers: Asks the target, to store its features and tokens; None stores neither.
 
     Returns:
         The manifest; `manifest.dropped` counts everything that was left out, by reason.
 
     Raises:
-        DataError: If an episode lacks a camera, has another rate than the first one, or its
-            gripper actions are not in [0, 1].
-        StoreError: If nothing is left to store, a task lost too much, or the disk is full.
+        DataError: If an episode lacks a camera, has another rate than the first one or the base,
+            or its gripper actions are not in [0, 1].
+        StoreError: If nothing is left to store, a task lost too much, the base was made by
+            another encoder, or the disk is full.
     """
-    selection = _Selection(options)
-    writer: StoreWriter | None = None
-    rate = 0.0
+    selection = Selection(options.tasks, options.per_task, options.max_lost)
     with ExitStack() as stack:
+        sink = _Sink(out, options, stack, base)
         for number, episode in enumerate(episodes):
             if not selection.takes(episode):
                 continue
             name = episode.source.get("file") or f"episode {number}"
-            vectors = _embed(episode, encoder, options.cameras, name, cache)
-            if writer is None:
-                rate = episode.control_hz
-                profile = _profile(options, rate, vectors.shape[1])
-                writer = stack.enter_context(
-                    StoreWriter(out, profile, dtype=options.dtype, lookahead=options.lookahead)
-                )
-            if episode.control_hz != rate:
-                raise DataError(
-                    f"{name}: expected {rate} Hz like the first episode, got {episode.control_hz}; "
-                    "a pose delta means another speed at another rate: build two stores"
-                )
-            writer.add_episode(_rows(episode, name, vectors, options.gripper_max_m))
+            views = _views(episode, options.cameras, name)
+            vectors = _embed(episode, encoder, views, cache)
+            rows = _rows(episode, name, vectors, options.gripper_max_m)
+            if answers and not sink.knows(rows):
+                features, tokens = answers(episode, views)
+                rows = replace(rows, features=features, target_tokens=tokens)
+            sink.add(rows, episode.control_hz, selection.dropped)
         selection.check()
         selection.dropped.update(dropped or {})
-        if writer is None:
-            raise StoreError(
-                f"there is no episode to store in {out}; dropped: {dict(selection.dropped)}"
+        return sink.finish(selection.dropped)
+
+
+class _Sink:
+    """The writer behind what it refuses: other rates, and episodes that it has already."""
+
+    def __init__(
+        self, out: str | Path, options: BuildOptions, stack: ExitStack, base: MemoryStore | None
+    ) -> None:
+        self._out, self._options, self._stack, self._base = out, options, stack, base
+        self._twins = TwinFinder()
+        self._writer: StoreWriter | None = None
+        self._rate = 0.0
+        self._new = 0
+        if base is not None:
+            self._start_from(base)
+
+    def knows(self, rows: EpisodeRows) -> bool:
+        return self._twins.knows(rows)
+
+    def add(self, rows: EpisodeRows, control_hz: float, dropped: Counter[str]) -> None:
+        if self._writer is None:
+            self._rate = control_hz
+            self._writer = self._open(
+                _profile(self._options, control_hz, rows.vectors.shape[1]), self._options.dtype
             )
-        return writer.finish(selection.dropped)
-
-
-class _Selection:
-    """Decides which episodes are stored, and counts those that are not."""
-
-    def __init__(self, options: BuildOptions) -> None:
-        self._wanted = {normalise_task(task) for task in options.tasks}
-        self._limit, self._max_lost = options.per_task, options.max_lost
-        self._taken: Counter[str] = Counter()
-        self._steps: Counter[str] = Counter()
-        self._failed_steps: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-
-    def takes(self, episode: Episode) -> bool:
-        """Return whether to store the episode."""
-        task = normalise_task(episode.instruction)
-        if self._wanted and task not in self._wanted:
-            self.dropped[OTHER_TASK] += 1
-            return False
-        if not len(episode):
-            self.dropped[EMPTY] += 1
-            return False
-        self._steps[task] += len(episode)
-        if not episode.success:
-            self._failed_steps[task] += len(episode)
-            self.dropped[FAILED] += 1
-            return False
-        if self._limit is not None and self._taken[task] >= self._limit:
-            self.dropped[OVER_LIMIT] += 1
-            return False
-        self._taken[task] += 1
-        return True
-
-    def check(self) -> None:
-        """Refuse a silent loss: a wanted task that is absent, or one that mostly failed.
-
-        Raises:
-            StoreError: Naming the tasks.
-        """
-        absent: Collection[str] = sorted(self._wanted - set(self._steps))
-        if absent:
-            raise StoreError(f"no episode of {', '.join(map(repr, absent))}; check the spelling")
-        lost = [
-            f"{task!r} ({self._failed_steps[task]} of {steps} steps)"
-            for task, steps in sorted(self._steps.items())
-            if self._failed_steps[task] > self._max_lost * steps
-        ]
-        if lost:
-            raise StoreError(
-                f"more than {self._max_lost:.0%} lost in failed episodes: {', '.join(lost)}; "
-                "collect better ones, or allow it with --max-lost 1"
+        if control_hz != self._rate:
+            raise DataError(
+                f"{rows.source}: expected {self._rate} Hz like the first episode, got "
+                f"{control_hz}; a pose delta means another speed at another rate: build two stores"
             )
+        if self.knows(rows):
+            dropped[DUPLICATE] += 1
+            return
+        self._writer.add_episode(rows)
+        self._twins.add(rows)
+        self._new += 1
+
+    def finish(self, dropped: Counter[str]) -> Manifest:
+        if self._writer is None or not self._new:
+            raise StoreError(
+                f"there is no {'new ' if self._base else ''}episode to store in {self._out}; "
+                f"dropped: {dict(dropped)}"
+            )
+        if self._base is not None:
+            dropped.update(self._base.manifest.dropped)
+        return self._writer.finish(dropped)
+
+    def _start_from(self, base: MemoryStore) -> None:
+        options, profile = self._options, base.manifest.profile
+        where = str(self._out)
+        check_encoder(profile, where, options.fingerprint, options.cameras, options.preprocessing)
+        key = profile.action.get("statistics_key", "")
+        if key != options.statistics_key:
+            raise DataError(
+                f"{where}: expected actions of {key!r} like those stored, got "
+                f"{options.statistics_key!r}; build another store"
+            )
+        self._rate = float(profile.action["control_hz"])
+        made_by = f"{profile.created_by}; {options.created_by}".strip("; ")
+        self._writer = self._open(replace(profile, created_by=made_by), base.manifest.dtype)
+        for rows in stored_episodes(base):
+            self._writer.add_episode(rows)
+            self._twins.add(rows)
+
+    def _open(self, profile: StoreProfile, dtype: str) -> StoreWriter:
+        lookahead = self._options.lookahead
+        if self._base is not None:
+            lookahead = self._base.manifest.lookahead
+        return self._stack.enter_context(
+            StoreWriter(self._out, profile, dtype=dtype, lookahead=lookahead)
+        )
 
 
-def _embed(
-    episode: Episode,
-    encoder: VisionEncoder,
-    cameras: tuple[str, ...],
-    name: str,
-    cache: EmbeddingCache | None,
-) -> Float32Array:
-    """Return float32 (T, E)."""
+def _views(episode: Episode, cameras: tuple[str, ...], name: str) -> list[int]:
+    """Return where the wanted cameras stand in the episode."""
     missing = [camera for camera in cameras if camera not in episode.cameras]
     if missing:
         raise DataError(
             f"{name}: expected cameras {', '.join(cameras)}, got {', '.join(episode.cameras)}; "
             "set perception.cameras to what the demonstrations have"
         )
-    views = [episode.cameras.index(camera) for camera in cameras]
+    return [episode.cameras.index(camera) for camera in cameras]
+
+
+def _embed(
+    episode: Episode, encoder: VisionEncoder, views: list[int], cache: EmbeddingCache | None
+) -> Float32Array:
+    """Return float32 (T, E)."""
     known = cache.load(episode, views) if cache else None
     if known is not None:
         return known

@@ -99,7 +99,7 @@ def calibrate_prefix(
 
 def _bytes_read(vectors: Matrix, size: int, rows: int) -> int:
     n, length = vectors.shape
-    return 4 * (size * (n + length) + RANDOM_READ * rows * length)
+    return 4 * int(size * (n + length) + RANDOM_READ * rows * length)
 
 
 def exact_scores(vectors: Matrix, query: Float32Array, rows: IntArray) -> Float32Array:
@@ -109,7 +109,8 @@ def exact_scores(vectors: Matrix, query: Float32Array, rows: IntArray) -> Float3
     around it, and equal vectors would rank differently in different searches.
     """
     picked = np.asarray(vectors[rows], dtype=np.float32)
-    return np.einsum("ij,j->i", picked, query)
+    scores: Float32Array = np.einsum("ij,j->i", picked, query)
+    return scores
 
 
 def _true_scores(known: Matrix, queries: Float32Array) -> Float32Array:

@@ -12,6 +12,8 @@ from heisd_ros.errors import DataError
 from heisd_ros.types import ACTION_DIM, Float32Array, FloatArray, IntArray
 
 NORM_TOLERANCE = 1e-4
+FLOAT16_TOLERANCE = 1e-3
+"""Of the norm of a vector that comes out of a float16 store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class EpisodeRows:
     Attributes:
         task: Instruction.
         source: Where the episode came from, for people.
-        vectors: float32 (n, E), unit norm.
+        vectors: float32 (n, E), unit norm; float16 if they come out of such a store.
         actions: float64 (n, 7), model convention (gripper 1 = open, 0 = closed).
         steps: int64 (n,), index in the episode, strictly ascending; holes are dropped steps.
         positions: float64 (n, 3), end-effector position in metres, nan if unknown.
@@ -71,8 +73,10 @@ def check_episode(rows: EpisodeRows, length: int) -> None:
         )
     if n > 1 and np.diff(rows.steps).min() < 1:
         raise DataError(f"{rows.source}: steps must ascend, got {rows.steps.tolist()}")
-    norms = np.linalg.norm(rows.vectors, axis=1)
-    if not (np.abs(norms - 1.0) <= NORM_TOLERANCE).all():
+    half = rows.vectors.dtype == np.float16
+    tolerance = FLOAT16_TOLERANCE if half else NORM_TOLERANCE
+    norms = np.linalg.norm(np.asarray(rows.vectors, dtype=np.float32), axis=1)
+    if not (np.abs(norms - 1.0) <= tolerance).all():
         raise DataError(
             f"{rows.source}: vectors must be finite and of unit norm, got norms from "
             f"{norms.min()} to {norms.max()}; normalise them"

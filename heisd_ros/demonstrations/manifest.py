@@ -134,6 +134,11 @@ class Manifest:
         return sum(len(task.sources) for task in self.tasks)
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """Where each episode came from, by its number."""
+        return tuple(source for task in self.tasks for source in task.sources)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all data files."""
         return sum(record.size for record in self.files.values())

@@ -183,20 +183,26 @@ class QdrantStore:
         if n < 0:
             raise StoreError(f"n must not be negative, got {n}")
         export = self._opened()
-        wanted: dict[str, list[int]] = {}
-        for row in hits.row:
+        wanted: dict[str, set[int]] = {}
+        for row in hits.row.tolist():
             for record in export.manifest.tasks:
-                if record.first_row <= row and row + n < record.stop_row:
-                    wanted.setdefault(self._where(export, record.key), []).append(int(row) + n)
-        found = {point.id: point for name, ids in wanted.items() for point in self._get(name, ids)}
+                if record.first_row <= row < record.stop_row:
+                    # Steps ascend by at least one a row: the wanted one is at most n rows ahead,
+                    # and nearer only if steps were dropped in between.
+                    rows = range(row, min(row + n + 1, record.stop_row))
+                    wanted.setdefault(self._where(export, record.key), set()).update(rows)
+        found = {
+            (payload.get("episode"), payload.get("step")): point
+            for name, ids in wanted.items()
+            for point in self._get(name, sorted(ids))
+            if (payload := point.payload or {})
+        }
         kept, scores = [], []
-        for i, row in enumerate(hits.row):
-            point = found.get(int(row) + n)
-            payload = (point.payload or {}) if point else {}
-            place = (hits.episode[i], hits.step[i] + n)
-            if point and (payload.get("episode"), payload.get("step")) == place:
+        for episode, step, score in zip(hits.episode, hits.step, hits.score, strict=True):
+            point = found.get((int(episode), int(step) + n))
+            if point is not None:
                 kept.append(point)
-                scores.append(float(hits.score[i]))
+                scores.append(float(score))
         return self._hits(kept, scores, export, None)
 
     def _get(self, collection: str, ids: list[int]) -> list[Any]:

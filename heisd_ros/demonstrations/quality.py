@@ -11,7 +11,7 @@ import numpy as np
 
 from heisd_ros.demonstrations.calibration import SCORE_TOLERANCE
 from heisd_ros.demonstrations.store import MemoryStore
-from heisd_ros.types import Hits
+from heisd_ros.types import BoolArray, FloatArray, Hits
 
 K = 5
 
@@ -31,6 +31,8 @@ class TaskQuality:
         best_distance: The same of the best of five hits.
         gripper_agreement: Share of best hits with the same gripper state.
         recall: Share of the true five best that the store's own search found.
+        drift: Mean best cosine of steps of the newest fifth of the episodes minus that of all
+            others; far below 0, what was added last looks different. nan with few episodes.
     """
 
     task: str
@@ -43,6 +45,7 @@ class TaskQuality:
     best_distance: float
     gripper_agreement: float
     recall: float
+    drift: float
 
 
 def measure_task(store: MemoryStore, task: str, *, queries: int = 200) -> TaskQuality:
@@ -50,6 +53,8 @@ def measure_task(store: MemoryStore, task: str, *, queries: int = 200) -> TaskQu
     steps = store.rows_of(task)
     asked = np.unique(np.linspace(0, len(steps) - 1, min(queries, len(steps))).round().astype(int))
     results: list[tuple[float, ...]] = []
+    newest: list[bool] = []
+    episodes = np.unique(steps.episode)
     for i in asked:
         query = store.vectors(steps.row[i : i + 1])[0]
         query /= np.linalg.norm(query)  # float16 rows are not exactly of unit norm
@@ -58,15 +63,23 @@ def measure_task(store: MemoryStore, task: str, *, queries: int = 200) -> TaskQu
         found = store.search(query, task, K, exclude_episode=own)
         if len(truth):
             results.append(_judge(steps, int(i), found, truth))
+            newest.append(own in episodes[len(episodes) * 4 // 5 :])
     means = np.mean(results, axis=0) if results else np.full(5, np.nan)
     return TaskQuality(
         task,
         len(steps),
-        len(np.unique(steps.episode)),
+        len(episodes),
         _duplicates(store, steps),
         len(results),
         *(float(mean) for mean in means),
+        drift=_drift(np.array([result[0] for result in results]), np.array(newest, dtype=bool)),
     )
+
+
+def _drift(cosines: FloatArray, newest: BoolArray) -> float:
+    if newest.all() or not newest.any():
+        return float("nan")
+    return float(cosines[newest].mean() - cosines[~newest].mean())
 
 
 def _judge(steps: Hits, i: int, found: Hits, truth: Hits) -> tuple[float, ...]:

@@ -188,11 +188,58 @@ class MemoryStore:
         """Return the embeddings of some rows as float32 (n, E)."""
         return np.asarray(self._column("vectors")[rows], dtype=np.float32)
 
+    def stored_vectors(self, rows: IntArray) -> Matrix:
+        """Return the embeddings of some rows as they are stored, float32 or float16 (n, E)."""
+        return self._column("vectors")[rows]
+
     def rows_of(self, task: str) -> Hits:
         """Return every step of a task in row order, with score 1; for export and inspection."""
         record = self._tasks.get(normalise_task(task))
         rows = np.arange(record.first_row, record.stop_row) if record else np.arange(0)
         return self._hits(rows, np.ones(len(rows), dtype=np.float32))
+
+    def steps_at(self, rows: IntArray) -> Hits:
+        """Return some rows with score 1; for export and inspection."""
+        return self._hits(rows, np.ones(len(rows), dtype=np.float32))
+
+    def task_at(self, row: int) -> str:
+        """Return the task key of a row.
+
+        Raises:
+            StoreError: If there is no such row.
+        """
+        for task in self._manifest.tasks:
+            if task.first_row <= row < task.stop_row:
+                return task.key
+        raise StoreError(f"row must be in [0, {len(self)}), got {row}")
+
+    def source_of(self, episode: int) -> str:
+        """Return where an episode came from."""
+        return self._manifest.sources[episode]
+
+    def episode_named(self, task: str, source: str) -> int | None:
+        """Return the number of the episode of a task that came from there, or None."""
+        first = 0
+        for record in self._manifest.tasks:
+            if record.key == task and source in record.sources:
+                return first + record.sources.index(source)
+            first += len(record.sources)
+        return None
+
+    def rerank_rows(self, task: str) -> int:
+        """Return how many candidates of a task's prefix scan are scored exactly; 0 if all are."""
+        record = self._tasks.get(normalise_task(task))
+        return record.rerank_rows if record and record.prefix_size else 0
+
+    def prefix_places(self, query: Float32Array, task: str, rows: IntArray) -> tuple[int, ...]:
+        """Return the places of some rows of a task in its prefix scan; -1 if there is no prefix."""
+        record = self._tasks.get(normalise_task(task))
+        prefix = self._searches[record.key] if record else None
+        if record is None or prefix is None:
+            return (-1,) * len(rows)
+        basis, offset, codes = prefix
+        ranks = codes @ (basis @ query - offset)
+        return tuple(int((ranks > ranks[row - record.first_row]).sum()) for row in rows)
 
     def gripper_opening(self, rows: IntArray) -> FloatArray:
         """Return the measured finger opening of some rows, [0, 1], nan if unknown."""

@@ -124,8 +124,14 @@ class StoreWriter:
         vectors = np.ascontiguousarray(rows.vectors, dtype=self._dtype)
         with _disk_errors(self._out):
             self._spool.write(vectors.data)
-        # The vectors lie in the spool now; only the small columns stay in memory.
-        kept = replace(rows, task=normalise_task(rows.task), vectors=vectors[:0])
+        # The vectors lie in the spool now; only the small columns stay in memory. A slice would
+        # keep the whole array alive.
+        kept = replace(
+            rows,
+            task=normalise_task(rows.task),
+            vectors=vectors[:0].copy(),
+            features=None if rows.features is None else rows.features.astype(np.float16),
+        )
         self._episodes.append((kept, self._rows))
         self._rows += len(vectors)
 

@@ -9,8 +9,11 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -20,7 +23,15 @@ from heisd_ros.demonstrations.embedding_cache import EmbeddingCache
 from heisd_ros.demonstrations.episode import Episode, load_episode
 from heisd_ros.demonstrations.ingest_journal import read_ingests
 from heisd_ros.demonstrations.manifest import DTYPES, Manifest
+from heisd_ros.demonstrations.readers.rosbag2_episodes import read_episodes
+from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.errors import DataError
+from heisd_ros.offline.bag import bag_settings
+from heisd_ros.offline.growth import growth_report, judge_of
+from heisd_ros.offline.target_answers import TargetAnswers
+
+if TYPE_CHECKING:
+    from heisd_ros.build import Components
 
 DAMAGED = "damaged files"
 MAX_DAMAGED = 0.5
@@ -28,8 +39,15 @@ MAX_DAMAGED = 0.5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the verb."""
-    parser.add_argument("--demos", type=Path, required=True, help="folder of episodes (.npz)")
+    parser.add_argument("--demos", type=Path, help="folder of episodes (.npz)")
+    parser.add_argument("--bags", type=Path, nargs="+", default=[], help="recorded runs (rosbag2)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the store")
+    parser.add_argument("--append", action="store_true", help="keep what the store holds already")
+    parser.add_argument(
+        "--target-answers",
+        action="store_true",
+        help="also store the model's own tokens and lm_head features: 7 forwards a step",
+    )
     parser.add_argument("--checkpoint", default="", help="checkpoint folder; default: the shipped")
     parser.add_argument("--config", type=Path, help="configuration that will be served (YAML)")
     parser.add_argument("--tasks", nargs="+", default=[], help="instructions to keep; default: all")
@@ -46,12 +64,24 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.per_task is not None and arguments.per_task < 1:
         parser.error("--per-task must be at least 1")
-    config = _served_config(arguments)
-    paths = sorted(arguments.demos.rglob("*.npz"))
-    if not paths:
+    if arguments.demos is None and not arguments.bags:
+        parser.error("--demos or --bags is needed")
+    from heisd_ros.build import build_components
+
+    config = served_config(arguments.config, arguments.checkpoint)
+    paths = sorted(arguments.demos.rglob("*.npz")) if arguments.demos else []
+    if not paths and not arguments.bags:
         raise DataError(f"no episode (.npz) below {arguments.demos}; make some: heisd ingest")
-    manifest = _build(arguments, config, paths, "heisd build-db " + shlex.join(argv))
-    sys.stdout.write(report(manifest, arguments.out) + "\n")
+    command = "heisd build-db " + shlex.join(argv)
+    with ExitStack() as stack:
+        base = stack.enter_context(MemoryStore.open(arguments.out)) if arguments.append else None
+        parts = build_components(config)
+        manifest = _build(arguments, config, parts, _Sources(paths, base), command)
+        sys.stdout.write(report(manifest, arguments.out) + "\n")
+        if base is not None:
+            with MemoryStore.open(arguments.out) as grown:
+                judge = judge_of(config, parts)
+                sys.stdout.write("\n" + growth_report(base, grown, judge) + "\n")
     return 0
 
 
@@ -79,21 +109,31 @@ def _counts(manifest: Manifest) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in manifest.dropped.items() if count)
 
 
-def _served_config(arguments: argparse.Namespace) -> HeisdConfig:
+def served_config(path: Path | None, checkpoint: str) -> HeisdConfig:
+    """Return the configuration that embeds stored pictures as the served one embeds live ones."""
     # A stored picture is upright already: the rotation is for live cameras. Without a store to
     # open, the method must not need one.
     overrides: dict[str, object] = {"perception.rotate_deg": 0, "decode.method": "ar"}
-    if arguments.checkpoint:
-        overrides["model.checkpoint"] = arguments.checkpoint
-    return load_config(arguments.config, overrides)
+    if checkpoint:
+        overrides["model.checkpoint"] = checkpoint
+    return load_config(path, overrides)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What goes into the store: saved episodes, and the store that grows."""
+
+    paths: list[Path]
+    base: MemoryStore | None
 
 
 def _build(
-    arguments: argparse.Namespace, config: HeisdConfig, paths: list[Path], command: str
+    arguments: argparse.Namespace,
+    config: HeisdConfig,
+    parts: Components,
+    sources: _Sources,
+    command: str,
 ) -> Manifest:
-    from heisd_ros.build import build_components
-
-    parts = build_components(config)
     perception = config.perception
     preprocessing = {"crop_area": perception.crop_area, "pool": perception.pool}
     fingerprint = parts.target.info.fingerprint
@@ -116,10 +156,31 @@ def _build(
             arguments.cache, fingerprint=fingerprint, preprocessing=preprocessing
         )
     dropped: Counter[str] = Counter()
-    episodes = _episodes(paths, arguments.demos, dropped)
-    return build_store(
-        episodes, parts.encoder, arguments.out, options, cache=cache, dropped=dropped
+    episodes = chain(
+        _episodes(sources.paths, arguments.demos, dropped), _recorded(arguments.bags, config)
     )
+    answers = None
+    if arguments.target_answers:
+        answers = TargetAnswers(parts.target, parts.encoder)
+    return build_store(
+        episodes,
+        parts.encoder,
+        arguments.out,
+        options,
+        cache=cache,
+        dropped=dropped,
+        base=sources.base,
+        answers=answers,
+    )
+
+
+def _recorded(bags: Sequence[Path], config: HeisdConfig) -> Iterator[Episode]:
+    """Yield the runs of bags; only those whose episode status says solved will be stored."""
+    for bag in bags:
+        # Without a verdict of the bag a run is no success: a store must not learn from failures.
+        found = read_episodes(bag, config.command, bag_settings(config), success=False)
+        for number, episode in enumerate(found):
+            yield replace(episode, source={**episode.source, "file": f"{bag}#{number}"})
 
 
 def _ingests(folder: Path) -> tuple[dict[str, object], ...]:

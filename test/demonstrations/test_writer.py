@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def test_tasks_are_contiguous_whatever_order_the_episodes_come_in(tmp_path):
     assert store.rows_of("b").action[:, 0].tolist() == [10, 11, 30]
     assert store.rows_of("b").episode.tolist() == [1, 1, 2]
     assert store.rows_of("b").row.tolist() == [2, 3, 4]
+
+
+def test_vectors_do_not_stay_in_memory_while_a_store_is_built(tmp_path):
+    # They once did: an empty slice keeps the array that it was cut from.
+    rows = episode(3)
+    kept = weakref.ref(rows.vectors)
+    with StoreWriter(tmp_path / "s", PROFILE) as writer:
+        writer.add_episode(rows)
+        del rows
+        assert kept() is None
+        writer.finish()
 
 
 def test_vectors_follow_their_rows_into_task_order(tmp_path):

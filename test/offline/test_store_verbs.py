@@ -129,10 +129,11 @@ def test_inspection_shows_tasks_duplicates_and_neighbours(tmp_path, capsys):
     )
     assert run("inspect-db", tmp_path / "s", "--verify", "--queries", 50) == 0
     lines = capsys.readouterr().out.splitlines()
-    queries, equal, cosine, _, _, grip, recall, *task = lines[-1].split()
+    queries, equal, cosine, drift, _, _, grip, recall, *task = lines[-1].split()
     assert (queries, equal, recall, " ".join(task)) == ("50", "0", "1.0000", "synthetic task 1")
     assert 0.9 < float(cosine) < 1.0
     assert 0.8 < float(grip) <= 1.0
+    assert abs(float(drift)) < 0.05  # all episodes were made alike
 
 
 def test_inspecting_no_store_is_one_sentence(tmp_path, capsys):
