@@ -21,10 +21,22 @@ Search = Callable[[np.ndarray], np.ndarray]
 
 @dataclass
 class Engine:
-    """A searchable engine and what it took to get there; nan: not measured."""
+    """A searchable engine and what it took to get there; nan: not measured.
+
+    Attributes:
+        name: For the table.
+        search: Query to row numbers.
+        draft: Query to the rows' actions, which is what is timed; None: search and a look-up.
+        build_s: Seconds.
+        open_s: Seconds.
+        anonymous_mb: Resident memory of its own.
+        mapped_mb: Resident pages of mapped files.
+        disk_mb: Files.
+    """
 
     name: str
     search: Search
+    draft: Callable[[np.ndarray], object] | None = None
     build_s: float = float("nan")
     open_s: float = float("nan")
     anonymous_mb: float = float("nan")
@@ -46,7 +58,7 @@ def opened(name: str, open_: Callable[[], Search], *, build_s: float, disk: Path
     taken = time.perf_counter() - start
     after = memory_mb()
     grown = [max(0.0, b - a) for a, b in zip(before, after, strict=True)]
-    return Engine(name, search, build_s, taken, grown[0], grown[1], disk_mb(disk))
+    return Engine(name, search, None, build_s, taken, grown[0], grown[1], disk_mb(disk))
 
 
 def disk_mb(path: Path) -> float:

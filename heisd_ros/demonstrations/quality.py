@@ -65,13 +65,18 @@ def measure_task(store: MemoryStore, task: str, *, queries: int = 200) -> TaskQu
             results.append(_judge(steps, int(i), found, truth))
             newest.append(own in episodes[len(episodes) * 4 // 5 :])
     means = np.mean(results, axis=0) if results else np.full(5, np.nan)
+    cosine, top1, best, gripper, recall = means.tolist()
     return TaskQuality(
-        task,
-        len(steps),
-        len(episodes),
-        _duplicates(store, steps),
-        len(results),
-        *(float(mean) for mean in means),
+        task=task,
+        rows=len(steps),
+        episodes=len(episodes),
+        duplicates=_duplicates(store, steps),
+        queries=len(results),
+        top1_cosine=cosine,
+        top1_distance=top1,
+        best_distance=best,
+        gripper_agreement=gripper,
+        recall=recall,
         drift=_drift(np.array([result[0] for result in results]), np.array(newest, dtype=bool)),
     )
 

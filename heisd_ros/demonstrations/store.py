@@ -267,6 +267,7 @@ class MemoryStore:
             lookahead=self._column("lookahead")[rows],
             valid_length=self._column("valid_length")[rows],
             position=self._column("position")[rows],
+            feature=self.features(rows),
         )
 
     def _column(self, name: str) -> Matrix:

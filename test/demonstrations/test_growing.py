@@ -99,7 +99,7 @@ def test_a_twin_has_the_same_actions_and_pictures():
     assert known.knows(replace(first, vectors=first.vectors.astype(np.float16)))
     assert not known.knows(second)
     assert not known.knows(replace(first, task="another task"))
-    assert not known.knows(replace(first, actions=first.actions + [0.01, 0, 0, 0, 0, 0, 0]))
+    assert not known.knows(replace(first, actions=first.actions + 0.01 * np.eye(1, 7)))
     other = np.roll(first.vectors, 1, axis=1)
     assert not known.knows(replace(first, vectors=other))
 
