@@ -182,8 +182,14 @@ class _Sink:
                 f"{options.statistics_key!r}; build another store"
             )
         self._rate = float(profile.action["control_hz"])
+        action = dict(profile.action)
+        ingests = [*action.get("ingests", []), *map(dict, options.ingests)]
+        if ingests:
+            action["ingests"] = ingests
         made_by = f"{profile.created_by}; {options.created_by}".strip("; ")
-        self._writer = self._open(replace(profile, created_by=made_by), base.manifest.dtype)
+        self._writer = self._open(
+            replace(profile, created_by=made_by, action=action), base.manifest.dtype
+        )
         for rows in stored_episodes(base):
             self._writer.add_episode(rows)
             self._twins.add(rows)

@@ -148,7 +148,7 @@ def _build(
         statistics_key=parts.statistics.key,
         max_lost=arguments.max_lost,
         created_by=command,
-        ingests=_ingests(arguments.demos),
+        ingests=_ingests(arguments.demos) if arguments.demos else (),
     )
     cache = None
     if arguments.cache:

@@ -67,10 +67,14 @@ class Pictures:
 
 
 def cases_of(store: MemoryStore, task: str, count: int) -> list[Case]:
-    """Return `count` steps of a task, evenly spread, each looked up in the other episodes."""
+    """Return `count` steps from start to end of the task, each looked up in other episodes."""
     steps = store.rows_of(task)
-    middle = np.linspace(0, len(steps) - 1, 2 * count + 1).round().astype(int)[1::2]
-    return [case_of(store, task, int(steps.row[i])) for i in np.unique(middle)]
+    episodes = np.unique(steps.episode)
+    cases = []
+    for i in range(count):
+        rows = steps.row[steps.episode == episodes[i * len(episodes) // count]]
+        cases.append(case_of(store, task, int(rows[(2 * i + 1) * len(rows) // (2 * count)])))
+    return cases
 
 
 def case_of(store: MemoryStore, task: str, row: int) -> Case:

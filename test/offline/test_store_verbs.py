@@ -6,12 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from heisd_ros import cli
-from heisd_ros.demonstrations.episode import Episode, save_episode
+from heisd_ros.action_space import ActionStatistics, ActionTokenizer
+from heisd_ros.demonstrations.episode import Episode, load_episode, save_episode
 from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_store
 from heisd_ros.types import VisualFeatures
+
+STATISTICS = ActionStatistics.from_dict(
+    {"q01": [-1.0] * 6 + [0.0], "q99": [1.0] * 7, "mask": [True] * 6 + [False]}, key="libero"
+)
 
 
 class PixelEncoder:
@@ -55,7 +61,8 @@ def components(monkeypatch):
         return SimpleNamespace(
             target=SimpleNamespace(info=info),
             encoder=PixelEncoder(),
-            statistics=SimpleNamespace(key="libero"),
+            statistics=STATISTICS,
+            tokenizer=ActionTokenizer(),
         )
 
     monkeypatch.setattr("heisd_ros.build.build_components", build_components)
@@ -134,6 +141,84 @@ def test_inspection_shows_tasks_duplicates_and_neighbours(tmp_path, capsys):
     assert 0.9 < float(cosine) < 1.0
     assert 0.8 < float(grip) <= 1.0
     assert abs(float(drift)) < 0.05  # all episodes were made alike
+
+
+def test_a_store_grows_and_says_what_that_did(demos, tmp_path, capsys, components):
+    store, more = tmp_path / "s", tmp_path / "more"
+    assert run("build-db", "--demos", demos, "--out", store) == 0
+    rng = np.random.default_rng(5)
+    new = Episode(
+        rng.integers(0, 255, (6, 2, 4, 4, 3), dtype=np.uint8),
+        np.full((6, 7), 0.5, dtype=np.float32),
+        np.zeros((6, 8), dtype=np.float32),
+        "open it",
+        ("third_person", "wrist"),
+        20.0,
+    )
+    save_episode(more / "new.npz", new)
+    save_episode(more / "old.npz", load_episode(demos / "open it" / "0.npz"))
+    capsys.readouterr()
+    assert run("build-db", "--append", "--demos", more, "--out", store) == 0
+    out = capsys.readouterr().out
+    assert "2 tasks, 5 episodes" in out
+    assert "1 episodes that are stored already" in out
+    assert "(4 -> 5 episodes)" in out
+    lines = {line.rpartition("  ")[2]: line.split() for line in out.splitlines()}
+    # 18 steps of 'open it' have other episodes; the 6 of 'close it' never have.
+    assert lines["steps stored before, before"][0] == "18"
+    assert lines["steps added, after"][0] == "6"
+    assert MemoryStore.open(store, verify=True).manifest.generation == 2
+
+
+def test_growing_what_does_not_exist_is_one_sentence(demos, tmp_path, capsys):
+    assert run("build-db", "--append", "--demos", demos, "--out", tmp_path / "s") == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_recorded_runs_become_a_store_without_those_that_failed(tmp_path, capsys, components):
+    pytest.importorskip("rosbags")
+    from offline import bag_maker as maker
+
+    messages = [*maker.episode(8), *maker.episode(5, maker.START_NS + 100 * 10**9)]
+    bag = maker.write_bag(tmp_path / "run", messages)
+    assert run("build-db", "--bags", bag, "--out", tmp_path / "s") == 0
+    manifest = MemoryStore.open(tmp_path / "s", verify=True).manifest
+    assert manifest.sources == (f"{bag}#0", f"{bag}#1")
+    assert manifest.rows == 13
+    capsys.readouterr()
+    assert run("build-db", "--append", "--bags", bag, "--out", tmp_path / "s") == 2
+    assert "no new episode" in capsys.readouterr().err
+
+
+def test_the_gallery_shows_the_pictures_of_queries_and_neighbours(demos, tmp_path, capsys):
+    run("build-db", "--demos", demos, "--out", tmp_path / "s")
+    arguments = ["--demos", demos, "--gallery", tmp_path / "g", "--per-task", 2]
+    assert run("inspect-db", tmp_path / "s", *arguments) == 0
+    page = (tmp_path / "g" / "index.html").read_text()
+    assert [f"task_0{i}.png" in page for i in (0, 1)] == [True, True]
+    sheet = np.asarray(Image.open(tmp_path / "g" / "task_01.png"))  # 'open it'
+    # The first query is step 1 of episode 0: its third-person picture is drawn at (8, 8), 112 px.
+    picture = load_episode(demos / "open it" / "0.npz").images[1, 0]
+    wanted = np.asarray(Image.fromarray(picture).resize((112, 112)))
+    np.testing.assert_array_equal(sheet[8:120, 8:120], wanted)
+    assert "pictures not found" not in capsys.readouterr().out
+    assert run("inspect-db", tmp_path / "s", "--gallery", tmp_path / "h", "--demos", tmp_path) == 2
+    assert "none of the pictures" in capsys.readouterr().err
+
+
+def test_why_names_views_scores_and_neighbours(demos, tmp_path, capsys):
+    run("build-db", "--demos", demos, "--out", tmp_path / "s")
+    capsys.readouterr()
+    assert run("inspect-db", tmp_path / "s", "--why", "open it/0.npz:2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "third_person" in lines[1]
+    assert "wrist" in lines[1]
+    assert (
+        len([line for line in lines if "open it/1.npz:" in line or "open it/3.npz:" in line]) == 5
+    )
+    assert not any("open it/0.npz:" in line for line in lines[2:])  # never its own episode
+    assert run("inspect-db", tmp_path / "s", "--why", "open it/0.npz:99") == 2
+    assert "no step 99" in capsys.readouterr().err
 
 
 def test_inspecting_no_store_is_one_sentence(tmp_path, capsys):
