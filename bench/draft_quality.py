@@ -16,7 +16,7 @@ import numpy as np
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
 from heisd_ros.config import VerifyConfig
 from heisd_ros.demonstrations.store import MemoryStore
-from heisd_ros.offline.draft_quality import K, DraftJudge
+from heisd_ros.offline.draft_quality import DraftJudge, K
 
 
 def main() -> None:
@@ -32,10 +32,9 @@ def main() -> None:
     statistics = ActionStatistics.load(str(arguments.checkpoint), "")
     judge = DraftJudge(ActionTokenizer(), statistics, VerifyConfig())
     print(
-        "| other episodes | queries | top-1 cosine | top-1 bins | best-of-5 bins | top-1 passes 30/15"
-        " | one of 5 passes | sequences of 5 pass | top-1 gripper | majority gripper |\n"
-        + "|---" * 10
-        + "|"
+        "| other episodes | queries | top-1 cosine | top-1 bins | best-of-5 bins "
+        "| top-1 passes 30/15 | one of 5 passes | sequences of 5 pass | top-1 gripper "
+        "| majority gripper |\n" + "|---" * 10 + "|"
     )
     with MemoryStore.open(arguments.store) as store:
         for count in arguments.episodes:
