@@ -178,9 +178,12 @@ class HybridDecoder:
         self, rule: AcceptanceRule, tree: TokenTree, answer: Verification, tokens: IntArray
     ) -> Verified:
         """Keep what the rule accepts below the decided tokens; the last of them is the root."""
+        known = min(len(tokens), 1)
         accepted = rule.accept(tree, answer.target_next, offset=max(len(tokens) - 1, 0))
+        if len(accepted.path) < known:  # such a step would never end
+            raise ModelError(f"{type(rule).__name__} refuses the target's own token; mend the rule")
         self.target.accept(accepted.path)
-        return Verified(tree, answer, accepted, known=min(len(tokens), 1))
+        return Verified(tree, answer, accepted, known=known)
 
     def _observe(
         self, kind: DraftKind, draft: Draft, request: DraftRequest, verified: Verified

@@ -101,12 +101,20 @@ def task_table(results: Results) -> str:
 
 
 def pair_table(results: Results) -> str:
-    """Return every method against AR from the same initial states."""
-    head = ["method", "pairs", "only AR solved", "only this solved", "McNemar p"]
+    """Return every method against AR from the same initial states, and episodes equal to AR's."""
+    head = ["method", "pairs", "only AR solved", "only this solved", "McNemar p", "token for token"]
+    same = {row.method: row.same_as_base for row in results.rows if row.task == ALL_TASKS}
     lines = [
-        [_code(p.method), str(p.pairs), str(p.only_base), str(p.only_method), _probability(p.p)]
-        for p in results.pairs
-        if p.pairs
+        [
+            _code(pair.method),
+            str(pair.pairs),
+            str(pair.only_base),
+            str(pair.only_method),
+            _probability(pair.p),
+            NONE if same[pair.method] < 0 else f"{same[pair.method]}/{pair.pairs}",
+        ]
+        for pair in results.pairs
+        if pair.pairs
     ]
     return _table(head, lines)
 
@@ -123,7 +131,6 @@ def deviation_table(results: Results) -> str:
         "Linf p95",
         "xyz / rotation (action units)",
         "gripper differs",
-        "episodes identical to AR's",
     ]
     lines = []
     for row in rows:
@@ -140,7 +147,6 @@ def deviation_table(results: Results) -> str:
                 _number(found.linf_p95, 0),
                 f"{_number(found.translation, 3)} / {_number(found.rotation, 3)}",
                 _percent(found.gripper_share, 2),
-                f"{row.same_as_base}/{row.episodes}" if row.same_as_base >= 0 else NONE,
             ]
         )
     return _table(head, lines)

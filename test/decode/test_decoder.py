@@ -12,7 +12,7 @@ from heisd_ros.decode.selector import FixedSelector
 from heisd_ros.draft.continuation import JacobiContinuation
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import ModelError
-from heisd_ros.types import Draft, DraftKind
+from heisd_ros.types import Acceptance, Draft, DraftKind
 from heisd_ros.verify.acceptance import ExactAcceptance, SequenceRelaxedAcceptance
 from heisd_ros.verify.schedule import FixedSchedule
 from heisd_ros.verify.skip import FixedSkip
@@ -164,3 +164,16 @@ def test_action_values_are_denormalised_tokens():
     expected = ActionTokenizer().decode(target.greedy())
     assert result.action.values == pytest.approx(expected)
     assert some_metric().samples == 15
+
+
+class RefusingAcceptance:
+    """Takes nothing, not even what the target itself has decided."""
+
+    def accept(self, tree, target_next, *, offset=0):
+        none = np.zeros(0, dtype=np.int64)
+        return Acceptance(target_next[:1], 1, none, None, none)
+
+
+def test_a_rule_that_refuses_the_targets_own_token_is_an_error_not_an_endless_step():
+    with pytest.raises(ModelError, match="refuses the target's own token"):
+        decoder(HashTarget(5), [], rule=RefusingAcceptance()).step(REQUEST)
