@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # Nodes of the tests talk on this machine only.
 ROS_ENV := ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST
 
-SOURCES := $(shell find heisd_ros msg launch config weights -type f ! -name '*.pyc' 2>/dev/null)
+SOURCES := $(shell find heisd_ros msg action launch config weights -type f ! -name '*.pyc' 2>/dev/null)
 INSTALLED := $(VENV)/.installed-$(ROS_DISTRO)
 
 .PHONY: setup interfaces test coverage lint demo

@@ -48,14 +48,15 @@ def test_console_script_has_a_main_that_takes_arguments(script):
 
 
 def test_every_message_is_generated():
-    listed = set(re.findall(r'"msg/(\w+)\.msg"', CMAKE))
-    assert listed == {path.stem for path in (ROOT / "msg").glob("*.msg")}
+    listed = set(re.findall(r'"((?:msg|action)/\w+\.\w+)"', CMAKE))
+    files = [*(ROOT / "msg").glob("*.msg"), *(ROOT / "action").glob("*.action")]
+    assert listed == {f"{path.parent.name}/{path.name}" for path in files}
 
 
 def test_every_message_field_is_commented():
-    for path in (ROOT / "msg").glob("*.msg"):
+    for path in [*(ROOT / "msg").glob("*.msg"), *(ROOT / "action").glob("*.action")]:
         for line in path.read_text().splitlines():
-            assert not line.strip() or "#" in line, f"{path.name}: {line}"
+            assert line.strip() in ("", "---") or "#" in line, f"{path.name}: {line}"
 
 
 def test_every_room_is_a_package_that_pip_finds():

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from geometry_msgs.msg import PoseStamped, TwistStamped
-from sensor_msgs.msg import JointState
+from geometry_msgs.msg import TwistStamped
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
+from std_srvs.srv import SetBool, Trigger
 
 from heisd_ros.build import build_policy, free_memory
 from heisd_ros.command.arming import Arming
@@ -19,38 +18,23 @@ from heisd_ros.command.reasons import Reason
 from heisd_ros.config import ArmingConfig, HeisdConfig
 from heisd_ros.decode.assembler import ObservationAssembler
 from heisd_ros.decode.pilot import Decision, Pilot, Policy, with_vision_time
-from heisd_ros.errors import ConfigError, DataError
-from heisd_ros.msg import (
-    DecodeReport,
-    EpisodeStatus,
-    GripperCommand,
-    TrajectoryMetric,
-    VisualEmbedding,
-)
+from heisd_ros.errors import ConfigError
+from heisd_ros.msg import DecodeReport, EpisodeStatus, GripperCommand
 from heisd_ros.nodes import conversions as convert
 from heisd_ros.nodes import qos, topics
-from heisd_ros.nodes.clock import (
-    StampSource,
-    now_ns,
-    on_time_step,
-    steady_ns,
-    uses_sim_time,
-)
-from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
+from heisd_ros.nodes.clock import StampSource, now_ns, on_time_step, steady_ns, uses_sim_time
+from heisd_ros.nodes.exchange import FeatureExchange
 from heisd_ros.nodes.gripper_output import GripperOutput, make_gripper_output
 from heisd_ros.nodes.health import DecoderHealth
-from heisd_ros.nodes.identity import (
-    check_encoder,
-    check_policy,
-    policy_fingerprint,
-    without_self_check,
-)
-from heisd_ros.nodes.managed import INACTIVE, ManagedNode, Status
+from heisd_ros.nodes.identity import check_policy, policy_fingerprint, without_self_check
+from heisd_ros.nodes.managed import ACTIVE, INACTIVE, ManagedNode, Status
 from heisd_ros.nodes.records import decision_to_report, episode_end_report
+from heisd_ros.nodes.robot_inputs import RobotInputs
 from heisd_ros.nodes.runtime import EXIT_FATAL, run_node
 from heisd_ros.nodes.stops import StopInputs
+from heisd_ros.nodes.task_server import DEADLINE, FAILED, NEW_INSTRUCTION, SUCCESS, TaskServer
 from heisd_ros.nodes.worker import LatestWorker
-from heisd_ros.types import EndEffectorCommand, Observation, VisualFeatures
+from heisd_ros.types import EndEffectorCommand, Observation
 
 CLOSE_TIMEOUT_S = 1.5
 """How long a decision that is being made may delay the end of the process."""
@@ -90,7 +74,6 @@ class DecoderNode(ManagedNode):
         self._worker: LatestWorker | None = None
         self._exchange = exchange
         self._gripper_output: GripperOutput | None = None
-        self._vision_ms: RecentItems[float] = RecentItems()
         self._on_decision = on_decision
         self._wire = threading.Lock()
         self._stamps = StampSource(partial(now_ns, self))
@@ -131,9 +114,7 @@ class DecoderNode(ManagedNode):
     def _configure(self) -> None:
         config = self.config
         self._policy = self._given_policy or build_policy(without_self_check(config))
-        self._fingerprint = policy_fingerprint(self._policy)
         simulated = uses_sim_time(self)
-        self._lockstep = simulated and config.simulation.clock == "lockstep"
         self._arming.configure(config.arming, simulated=simulated)
         self._pilot = Pilot(
             self._policy,
@@ -146,6 +127,16 @@ class DecoderNode(ManagedNode):
         self._assembler = ObservationAssembler(
             patience_s=config.perception.pairing_tolerance_s,
             oldest_s=config.command.image_timeout_s,
+        )
+        self._inputs = RobotInputs(
+            self,
+            self._assembler,
+            config,
+            counts=self._pilot.counts,
+            fingerprint=policy_fingerprint(self._policy),
+            exchange=self._exchange,
+            lockstep=simulated and config.simulation.clock == "lockstep",
+            then=self._decide,
         )
         self._worker = LatestWorker("decide")
         self._health = DecoderHealth(
@@ -160,6 +151,11 @@ class DecoderNode(ManagedNode):
             self._while_configured.append(self._gripper_output.close)
         self.serve(Trigger, topics.STOP, self._on_stop)
         self.serve(Trigger, topics.START, self._on_start)
+        self.serve(SetBool, topics.REPORT_SUCCESS, self._on_report_success)
+        self._tasks = TaskServer(
+            self, ready=self._is_active, begin=self._instruct, end=self._on_task_end
+        )
+        self._while_configured.append(self._tasks.destroy)
 
     def _activate(self) -> None:
         if self.config.model.self_check:
@@ -168,14 +164,9 @@ class DecoderNode(ManagedNode):
             self.pilot.start()
         self._hopeless = False
         self._closed = False
-        for kind, topic, callback, profile in (
-            (String, topics.INSTRUCTION, self._on_instruction, qos.EVENTS),
-            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
-            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS),
-            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR),
-            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
-            (EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS),
-        ):
+        self.subscribe(String, topics.INSTRUCTION, self._on_instruction, qos.EVENTS)
+        self.subscribe(EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS)
+        for kind, topic, callback, profile in self._inputs.subscriptions():
             self.subscribe(kind, topic, callback, profile)
         self.every(1.0 / self.config.command.publish_hz, self._tick)
         if uses_sim_time(self):
@@ -185,6 +176,7 @@ class DecoderNode(ManagedNode):
         if self._pilot is None:
             return
         self._end_output(INACTIVE)
+        self._tasks.finish(INACTIVE)
         self._pilot.instruct("")
         self._assembler.clear()
         self._assembler.instruction = ""
@@ -202,50 +194,44 @@ class DecoderNode(ManagedNode):
         with self._wire:
             self._closed = True
 
+    def _is_active(self) -> bool:
+        return self.state == ACTIVE
+
     def _on_instruction(self, message: String) -> None:
-        self._assembler.instruction = message.data.strip()
-        self.pilot.instruct(self._assembler.instruction)
+        instruction = message.data.strip()
+        if instruction != self._assembler.instruction:
+            self._tasks.finish(NEW_INSTRUCTION)
+        self._instruct(instruction)
         self._decide()
 
-    def _on_embedding(self, message: VisualEmbedding) -> None:
-        try:
-            features = self._features(message)
-        except DataError as error:
-            self._refuse("bad_embedding", error)
-            return
-        self._vision_ms.put(features.stamp_ns, message.encode_ms)
-        # In lockstep this process may be slow: only simulated time counts.
-        arrived_ns = None if self._lockstep else convert.arrival_ns(message, steady_ns())
-        self._assembler.offer_features(features, now_ns(self), arrived_ns=arrived_ns)
-        self._decide()
+    def _instruct(self, instruction: str) -> None:
+        self._assembler.instruction = instruction
+        self.pilot.instruct(instruction)
 
-    def _on_metric(self, message: TrajectoryMetric) -> None:
-        self._assembler.offer_metric(convert.message_to_metric(message))
-        self._decide()
+    def _on_task_end(self, reason: str) -> None:
+        """Rest; a deadline is a failure to learn from, a cancellation says nothing."""
+        if reason == DEADLINE:
+            self._work().enqueue(partial(self._end_episode, False, now_ns(self)))
+        self._instruct("")
 
-    def _on_pose(self, message: PoseStamped) -> None:
-        try:
-            self._assembler.offer_pose(convert.pose_to_proprioception(message))
-        except DataError as error:
-            self._refuse("bad_pose", error)
-            return
-        self._decide()
+    def _on_report_success(
+        self, request: SetBool.Request, response: SetBool.Response
+    ) -> SetBool.Response:
+        response.success = self._is_active() and bool(self._assembler.instruction)
+        response.message = "no episode is running"
+        if response.success:
+            self._judge_episode(bool(request.data), now_ns(self))
+            self._instruct("")
+            response.message = "the episode is closed; instruct again"
+        return response
 
-    def _on_joint_states(self, message: JointState) -> None:
-        fingers, width = self.config.ros.finger_joints, self.config.command.gripper_max_m
-        try:
-            opening = convert.joints_to_opening(message, fingers, width)
-        except DataError as error:
-            self._refuse("bad_joint_states", error)
-            return
-        if opening is not None:
-            self._assembler.offer_opening(opening, convert.to_ns(message.header.stamp))
-            self._decide()
+    def _judge_episode(self, success: bool, stamp_ns: int) -> None:
+        self._work().enqueue(partial(self._end_episode, success, stamp_ns))
+        self._tasks.finish(SUCCESS if success else FAILED)
 
     def _on_episode_status(self, message: EpisodeStatus) -> None:
         if message.done:
-            stamp_ns = convert.to_ns(message.header.stamp)
-            self._work().enqueue(partial(self._end_episode, message.success, stamp_ns))
+            self._judge_episode(message.success, convert.to_ns(message.header.stamp))
 
     def _on_time_step(self, went_back: bool) -> None:
         if went_back:
@@ -272,7 +258,7 @@ class DecoderNode(ManagedNode):
             self._work().submit(partial(self._act, self.pilot, observation))
 
     def _act(self, pilot: Pilot, observation: Observation) -> None:
-        vision_ms = self._vision_ms.take(observation.stamp_ns) or 0.0
+        vision_ms = self._inputs.vision_ms.take(observation.stamp_ns) or 0.0
         decision = with_vision_time(pilot.decide(observation), vision_ms)
         with self._wire:
             if self._closed:
@@ -284,6 +270,7 @@ class DecoderNode(ManagedNode):
             self._sequence += 1
         # Only now: the report of the last failed decision is out.
         self._hopeless = pilot.stopped == TOO_MANY_FAILURES
+        self._tasks.note(decision)
         if self._on_decision is not None:
             self._on_decision(decision)
 
@@ -298,6 +285,7 @@ class DecoderNode(ManagedNode):
     def _tick(self) -> None:
         self._decide()
         self._publish_held()
+        self._tasks.tick()
         self._health.watch(self.get_logger())
         if self._hopeless:
             self.give_up(TOO_MANY_FAILURES)
@@ -323,19 +311,6 @@ class DecoderNode(ManagedNode):
             self._wanted.publish(convert.command_to_twist(wanted))
         if self._gripper_output is not None and decision.moves and not pilot.hold_reason:
             self._gripper_output.want(decision.command.gripper)
-
-    def _features(self, message: VisualEmbedding) -> VisualFeatures:
-        check_encoder(message.encoder, self._fingerprint)
-        if self._exchange is None:
-            return convert.embedding_to_features(message)
-        features = self._exchange.take(convert.to_ns(message.header.stamp))
-        if features is None:
-            raise DataError("the patches of this embedding are gone: decisions are too slow")
-        return features
-
-    def _refuse(self, reason: str, error: DataError) -> None:
-        self.pilot.counts[reason] += 1
-        self.get_logger().warning(f"{reason}: {error}", throttle_duration_sec=10.0)
 
 
 def watch_fatal(node: DecoderNode, stop: threading.Event) -> int:

@@ -32,7 +32,7 @@ def interface_page(root: Path) -> str:
         "while the node is unconfigured; `recorder_node` and `simulation_node` keep what they",
         "began with.",
         "",
-        "## Topics and services",
+        "## Topics, services and actions",
         "",
         "| node | | name | type | content |",
         "|---|---|---|---|---|",
@@ -48,8 +48,15 @@ def interface_page(root: Path) -> str:
         "`ros.autostart` they do the first two by themselves.",
     ]
     lines += ["", "## Messages", ""]
-    for path in sorted((root / "msg").glob("*.msg")):
-        lines += [f"### heisd_ros/msg/{path.stem}", "", "```", path.read_text().rstrip(), "```", ""]
+    for path in [*sorted((root / "msg").glob("*")), *sorted((root / "action").glob("*"))]:
+        lines += [
+            f"### heisd_ros/{path.parent.name}/{path.stem}",
+            "",
+            "```",
+            path.read_text().rstrip(),
+            "```",
+            "",
+        ]
     return "\n".join([*lines, "## Parameters", "", *_parameter_rows(), ""])
 
 

@@ -100,6 +100,8 @@ class NodeThread:
         self._thread.join(STOP_S)
         if self._thread.is_alive():
             return False
+        for node in self._executor.get_nodes():
+            self._executor.remove_node(node)
         self._executor.shutdown()
         return True
 

@@ -22,6 +22,8 @@ MARKERS = "~/markers"
 ANNOTATED_IMAGE = "~/image"
 STOP = "~/stop"
 START = "~/start"
+REPORT_SUCCESS = "~/report_success"
+EXECUTE_TASK = "execute_task"
 ESTOP = "estop"
 DEADMAN = "deadman"
 ARM = "~/arm"
@@ -72,6 +74,8 @@ _CLOCK = "rosgraph_msgs/msg/Clock"
 _SERVO_STATUS = "moveit_msgs/msg/ServoStatus"
 _MARKERS = "visualization_msgs/msg/MarkerArray"
 _TRIGGER = "std_srvs/srv/Trigger"
+_SET_BOOL = "std_srvs/srv/SetBool"
+_TASK = "heisd_ros/action/ExecuteTask"
 
 ENDPOINTS = (
     Endpoint(
@@ -110,6 +114,8 @@ ENDPOINTS = (
     Endpoint("decoder_node", "service", START, _TRIGGER, "Decide again after a stop."),
     Endpoint("decoder_node", "service", ARM, _TRIGGER, "End the dry run: decisions move the arm."),
     Endpoint("decoder_node", "service", DISARM, _TRIGGER, "Begin a dry run: nothing moves."),
+    Endpoint("decoder_node", "service", REPORT_SUCCESS, _SET_BOOL, "A person judges the episode."),
+    Endpoint("decoder_node", "action", EXECUTE_TASK, _TASK, "Instruction to success or reason."),
     Endpoint("servo_adapter_node", "in", TWIST, _TWIST, "What the decoder sends."),
     Endpoint(
         "servo_adapter_node", "in", SERVO_STATUS, _SERVO_STATUS, "Status, 1 Hz in diagnostics."

@@ -1,0 +1,116 @@
+"""What the decoder hears of robot and pictures: converted, or refused with a counted reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from geometry_msgs.msg import PoseStamped
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+
+from heisd_ros.config import HeisdConfig
+from heisd_ros.decode.assembler import ObservationAssembler
+from heisd_ros.errors import DataError
+from heisd_ros.msg import TrajectoryMetric, VisualEmbedding
+from heisd_ros.nodes import conversions as convert
+from heisd_ros.nodes import qos, topics
+from heisd_ros.nodes.clock import now_ns, steady_ns
+from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
+from heisd_ros.nodes.identity import check_encoder
+from heisd_ros.types import VisualFeatures
+
+
+class RobotInputs:
+    """Feeds an assembler from four topics.
+
+    Attributes:
+        vision_ms: Encoding time of recent pictures by their stamp, ms.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        assembler: ObservationAssembler,
+        config: HeisdConfig,
+        *,
+        counts: Counter[str],
+        fingerprint: str,
+        exchange: FeatureExchange | None,
+        lockstep: bool,
+        then: Callable[[], None],
+    ) -> None:
+        """Set up.
+
+        Args:
+            node: Whose clock and logger are used.
+            assembler: Gets what arrives.
+            config: Finger joints and their width.
+            counts: Where refusals are counted.
+            fingerprint: Of the encoder that the policy was made for; empty if unknown.
+            exchange: Where the patches of a perception node in this process are.
+            lockstep: Whether simulated time waits for each decision.
+            then: Called after each message that brought something.
+        """
+        self.vision_ms: RecentItems[float] = RecentItems()
+        self._node, self._assembler, self._config = node, assembler, config
+        self._counts, self._fingerprint, self._exchange = counts, fingerprint, exchange
+        self._lockstep, self._then = lockstep, then
+
+    def subscriptions(self) -> tuple[tuple[Any, str, Callable[[Any], None], Any], ...]:
+        """Return message class, topic, callback and profile of each input."""
+        return (
+            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
+            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS),
+            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR),
+            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
+        )
+
+    def _on_embedding(self, message: VisualEmbedding) -> None:
+        try:
+            features = self._features(message)
+        except DataError as error:
+            self._refuse("bad_embedding", error)
+            return
+        self.vision_ms.put(features.stamp_ns, message.encode_ms)
+        # In lockstep this process may be slow: only simulated time counts.
+        arrived_ns = None if self._lockstep else convert.arrival_ns(message, steady_ns())
+        self._assembler.offer_features(features, now_ns(self._node), arrived_ns=arrived_ns)
+        self._then()
+
+    def _on_metric(self, message: TrajectoryMetric) -> None:
+        self._assembler.offer_metric(convert.message_to_metric(message))
+        self._then()
+
+    def _on_pose(self, message: PoseStamped) -> None:
+        try:
+            self._assembler.offer_pose(convert.pose_to_proprioception(message))
+        except DataError as error:
+            self._refuse("bad_pose", error)
+            return
+        self._then()
+
+    def _on_joint_states(self, message: JointState) -> None:
+        fingers, width = self._config.ros.finger_joints, self._config.command.gripper_max_m
+        try:
+            opening = convert.joints_to_opening(message, fingers, width)
+        except DataError as error:
+            self._refuse("bad_joint_states", error)
+            return
+        if opening is not None:
+            self._assembler.offer_opening(opening, convert.to_ns(message.header.stamp))
+            self._then()
+
+    def _features(self, message: VisualEmbedding) -> VisualFeatures:
+        check_encoder(message.encoder, self._fingerprint)
+        if self._exchange is None:
+            return convert.embedding_to_features(message)
+        features = self._exchange.take(convert.to_ns(message.header.stamp))
+        if features is None:
+            raise DataError("the patches of this embedding are gone: decisions are too slow")
+        return features
+
+    def _refuse(self, reason: str, error: DataError) -> None:
+        self._counts[reason] += 1
+        self._node.get_logger().warning(f"{reason}: {error}", throttle_duration_sec=10.0)
