@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from rclpy.action import ActionServer, CancelResponse, GoalResponse
-from rclpy.action.server import GoalEvent
+from rclpy.action.server import ActionServer, CancelResponse, GoalEvent, GoalResponse
 from rclpy.node import Node
 
 from heisd_ros.action import ExecuteTask

@@ -2,6 +2,7 @@
 
 import pytest
 import ros_interfaces
+from rclpy.action import get_action_server_names_and_types_by_node
 from rclpy.parameter import Parameter
 from ros_fakes import FakeEncoder, LineEnvironment, ScriptedPolicy, constant
 
@@ -53,7 +54,8 @@ def rows(node, direction):
 def endpoints(node, ask):
     """Name -> type of what the node really has."""
     found = ask(node.get_name(), node.get_namespace())
-    return {name: k[0] for name, k in found if name not in OWN and k[0] != TRANSITIONS}
+    ours = {name: k[0] for name, k in found if name not in OWN and k[0] != TRANSITIONS}
+    return {name: kind for name, kind in ours.items() if "/_action/" not in name}
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -65,6 +67,9 @@ def test_topics_of_the_node_are_those_of_the_table(build, name):
     assert endpoints(node, node.get_subscriber_names_and_types_by_node) == rows(name, "in")
     served = endpoints(node, node.get_service_names_and_types_by_node)
     assert {k: v for k, v in served.items() if v.startswith("std_srvs")} == rows(name, "service")
+    where = (node.get_name(), node.get_namespace())
+    actions = get_action_server_names_and_types_by_node(node, *where)
+    assert {action: kinds[0] for action, kinds in actions} == rows(name, "action")
 
 
 def test_compressed_transport_subscribes_to_compressed_pictures(build):
