@@ -123,7 +123,7 @@ class TaskServer:
 
     def _publish_feedback(self) -> None:
         self._told = self._steps
-        result = self._newest and self._newest.result
+        result = None if self._newest is None else self._newest.result
         if result is None:
             return
         report = result.report
