@@ -49,6 +49,8 @@ def gripper(domain_id):
     started = []
 
     def start(kind, behaviour="reach"):
+        if kind in ACTIONS:
+            ros_interfaces.need("control_msgs")
         started.append(Scribe("fake_gripper.py", domain_id, kind, behaviour))
         return started[-1]
 

@@ -1,0 +1,63 @@
+"""The experiments of bench/reliability, a few repetitions: counts only, no durations."""
+
+import json
+import math
+
+import pytest
+
+from bench.reliability import kills
+from bench.reliability.outcome import Figure, Outcome, milliseconds
+from bench.reliability.table import markdown
+
+
+def counts(outcome):
+    return {figure.name: figure.value for figure in outcome.figures if not figure.unit}
+
+
+def test_a_killed_decoder_is_at_rest_after_its_restart_until_it_is_told_again(tmp_path):
+    found = counts(kills.kill_decoder(tmp_path, 1))
+    assert found["commands that moved after the restart without an instruction"] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "reached"),
+    [(5, None, None, True), (5, None, 5, True), (6, None, 5, False), (4, 5, None, False)],
+)
+def test_a_figure_is_reached_within_its_bounds(value, low, high, reached):
+    assert Figure("n", value, low=low, high=high).reached is reached
+
+
+def test_what_was_never_observed_reaches_no_target():
+    (figure,) = milliseconds("stop", [], 0.5)
+    assert math.isnan(figure.value)
+    assert not Outcome("0 x", (figure,)).reached
+
+
+def test_the_table_says_value_bound_load_and_what_cannot_run():
+    row = {
+        "key": "cameras",
+        "title": "All cameras stop",
+        "target": "550 ms",
+        "status": "**no**",
+        "runs": "5 x",
+        "short": True,
+        "figures": [
+            {"name": "worst", "value": 954.49, "unit": "ms", "reached": False},
+            {"name": "deaths", "value": 0, "unit": "", "reached": True},
+        ],
+        "note": "10 Hz.",
+        "load": 4.7,
+        "cores": 2,
+        "jitter_ms": 310.0,
+        "machine": "a machine",
+        "commit": "abc",
+        "date": "2026-12-01 01:19 UTC",
+    }
+    blocked = {**row, "key": "real", "status": "cannot run here", "figures": [], "runs": ""}
+    text = markdown(json.loads(json.dumps([row, blocked])))
+    assert (
+        "| All cameras stop (`cameras`) | 550 ms | worst 954 ms (**missed**); deaths 0 "
+        "| 5 x (short) | **no** | 5 on 2 cores, wakes 310 ms late |"
+    ) in text
+    assert "(`real`) | 550 ms | - | - | cannot run here |" in text
+    assert text.count("- a machine; commit abc, 2026-12-01.") == 1
