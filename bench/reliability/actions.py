@@ -11,7 +11,7 @@ from geometry_msgs.msg import TwistStamped
 from ros_fakes import wait_until
 
 from bench.reliability.outcome import Figure, Outcome, Row, Settings, none_of
-from bench.reliability.world import PATIENCE_S, World, need
+from bench.reliability.world import AGAIN_S, PATIENCE_S, Operator, World, need
 from heisd_ros.config import CommandConfig
 from heisd_ros.nodes.conversions import to_ns
 
@@ -41,9 +41,7 @@ def watch(logs: Path, wanted: int) -> Outcome:
         world.start_all("decoder_node")
         robot.order(fuzz=7)
         while len(robot.reports) < wanted:
-            seen = len(robot.reports)
-            robot.publish_picture()
-            need(wait_until(lambda n=seen: len(robot.reports) > n, PATIENCE_S), "a decision")
+            _show_until_decided(robot)
         deaths = world.deaths()
         twists = [message for _, _, message in list(robot.twists)]
         early = sum(at_ns < to_ns(m.header.stamp) for _, at_ns, m in robot.twists)
@@ -67,6 +65,17 @@ def watch(logs: Path, wanted: int) -> Outcome:
         ),
         "A stop to zero may be a larger change.",
     )
+
+
+def _show_until_decided(robot: Operator) -> None:
+    """Show one picture, and again if it was lost: a node that was not found yet misses it."""
+    seen = len(robot.reports)
+    for _ in range(round(PATIENCE_S / AGAIN_S)):
+        robot.publish_picture()
+        if wait_until(lambda: len(robot.reports) > seen, AGAIN_S):
+            return
+        robot.say_again()
+    need(happened=False, what="a decision")
 
 
 def _numbers(message: TwistStamped) -> tuple[np.ndarray, np.ndarray]:

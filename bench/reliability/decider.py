@@ -21,6 +21,8 @@ from bench.reliability.outcome import (
 from bench.reliability.world import LIFETIME_S, PATIENCE_S, Operator, World, need, pause
 from heisd_ros.nodes.conversions import to_ns
 
+Record = tuple[float, int, DecodeReport]
+
 HZ = 20.0
 PERIOD_S = 0.02
 STOP_S = 0.05
@@ -44,11 +46,11 @@ def blocked(settings: Settings) -> Outcome:
                 wait_until(lambda t=moved: _reason_since(robot, t, "late_result"), PATIENCE_S),
                 "the end of the long decision",
             )
-            before = [at for at, _, m in robot.reports if m.decided and not m.reason and at > asked]
-            gap = _longest(before, robot.reports[-1][0])
-            zero = robot.zeros(gap[0])[0]
-            stops.append(zero - gap[0])
-            late += sum(zero < at < gap[1] for at in robot.moving(zero))
+            good = [e for e in robot.reports if e[0] > asked and e[2].decided and not e[2].reason]
+            last, fresh = max(pairwise([*good, robot.reports[-1]]), key=_distance)
+            zero = robot.zeros(last[0])[0]
+            stops.append(zero - last[0])
+            late += _moved_between(robot, zero, to_ns(fresh[2].header.stamp))
         end()
         deaths = world.deaths()
     return Outcome(
@@ -66,9 +68,17 @@ def _reason_since(robot: Operator, since: float, reason: str) -> bool:
     return any(at > since and m.reason == reason for at, _, m in list(robot.reports))
 
 
-def _longest(times: list[float], end: float) -> tuple[float, float]:
-    """Return the two neighbours that are furthest apart."""
-    return max(pairwise([*times, end]), key=lambda pair: pair[1] - pair[0])
+def _distance(pair: tuple[Record, Record]) -> float:
+    """Return the time between two reports."""
+    return pair[1][0] - pair[0][0]
+
+
+def _moved_between(robot: Operator, zero: float, fresh_ns: int) -> int:
+    """Count motion after a zero that is older than a decision: its own twist comes before it."""
+    return sum(
+        at > zero and speed_of(m) > 0.0 and to_ns(m.header.stamp) < fresh_ns
+        for at, _, m in robot.twists
+    )
 
 
 def timing(settings: Settings) -> Outcome:

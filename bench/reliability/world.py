@@ -36,6 +36,7 @@ DOMAINS = itertools.cycle(range(1, 101))
 START_S = 60.0
 """Longest wait for a process to come up, on a machine that does other things."""
 PATIENCE_S = 60.0
+AGAIN_S = 5.0
 LIFETIME_S = 0.3
 IMAGE_TIMEOUT_S = 0.5
 PARAMETERS = {
@@ -59,6 +60,7 @@ class Operator(Robot):
         self.shown = 0.0
         self.quiet: set[str] = set()
         self._clients_by_name: dict[str, Any] = {}
+        self._said = ""
         self._ends: list[Callable[[], None]] = []
         self._estop = self.create_publisher(Bool, "estop", qos.LATCHED)
         if cameras:
@@ -81,8 +83,13 @@ class Operator(Robot):
 
     def order(self, **orders: Any) -> float:
         """Publish an instruction for the scripted model; return when."""
+        self._said = json.dumps(orders)
+        return self.say_again()
+
+    def say_again(self) -> float:
+        """Publish the last instruction once more; it changes nothing if it was heard."""
         at = time.monotonic()
-        self.inputs["instruction"].publish(String(data=json.dumps(orders)))
+        self.inputs["instruction"].publish(String(data=self._said))
         return at
 
     def press(self, pressed: bool) -> float:
@@ -127,7 +134,11 @@ class Operator(Robot):
 
     def wait_for_motion(self, since: float) -> float:
         """Return when the first twist other than zero came."""
-        need(wait_until(lambda: self.moving(since), START_S), "motion")
+        for _ in range(round(START_S / AGAIN_S)):
+            if wait_until(lambda: self.moving(since), AGAIN_S):
+                break
+            self.say_again()  # a node that was not found yet has missed it
+        need(bool(self.moving(since)), "motion")
         return self.moving(since)[0]
 
     def wait_for_zero(self, since: float) -> float:
