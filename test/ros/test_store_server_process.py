@@ -63,6 +63,7 @@ def world(tmp_path):
         "model.threads": 1,
         "model.self_check": False,
         "decode.method": "r_sd",
+        "arming.start": "armed",
         "retrieval.timeout_s": 1.0,
         "retrieval.pause_s": 0.2,
         # A busy machine: this test is about what arrives, not when.
