@@ -279,8 +279,7 @@ def build_drafter(config: HeisdConfig, target: TargetModel) -> DrafterDraftSourc
         ModelError: If the folder is no complete head or does not fit the target.
     """
     draft = config.draft
-    shipped = weights_dir() / "small_drafter"
-    if draft.drafter == NONE or not (draft.drafter or _is_ours(config, shipped)):
+    if draft.drafter == NONE or (not draft.drafter and config.model.checkpoint):
         return None
     from heisd_ros.models.draft_head import EagleDraftHead
     from heisd_ros.models.openvla import OpenVlaTarget
@@ -290,9 +289,8 @@ def build_drafter(config: HeisdConfig, target: TargetModel) -> DrafterDraftSourc
             f"a drafter reads the features of an OpenVlaTarget, got {type(target).__name__}; "
             f"set draft.drafter to {NONE!r}"
         )
-    head = EagleDraftHead.from_pretrained(
-        draft.drafter or shipped, target, top_k=draft.drafter_top_k
-    )
+    folder = draft.drafter or weights_dir() / "small_drafter"
+    head = EagleDraftHead.from_pretrained(folder, target, top_k=draft.drafter_top_k)
     return DrafterDraftSource(
         head,
         total_nodes=draft.drafter_nodes,
@@ -398,10 +396,6 @@ def _prepared(config: HeisdConfig, encoder: VisionEncoder) -> VisionEncoder:
     return PreparingEncoder(encoder, config.perception.rotate_deg, config.perception.crop_area)
 
 
-def _is_ours(config: HeisdConfig, drafter: Path) -> bool:
-    return not config.model.checkpoint and drafter.is_dir()
-
-
 def _server_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore:
     from heisd_ros.demonstrations.qdrant_store import QdrantStore
 
@@ -440,7 +434,9 @@ def _sources(
     sources: dict[DraftKind, DraftSource] = {}
     for kind, names in method.drafts.items():
         known = [made[name] for name in names if name in made]
-        if known:
+        if len(known) == 1:
+            sources[kind] = known[0]
+        elif known:
             sources[kind] = MergedDraftSource(known, max_nodes=config.draft.max_nodes)
     if method.uses_drafter:
         sources[DraftKind.DRAFTER] = AfterPrefillSource(sources.get(DraftKind.DRAFTER))
