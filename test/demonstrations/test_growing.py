@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from demonstrations.test_builder import RedEncoder, episode
+from mortal import KILLED_AT
 
 from heisd_ros.demonstrations.builder import BuildOptions, build_store
 from heisd_ros.demonstrations.growing import TwinFinder, stored_episodes
@@ -104,30 +105,13 @@ def test_a_twin_has_the_same_actions_and_pictures():
     assert not known.knows(replace(first, vectors=other))
 
 
-KILLED = """
-import os, signal, sys
-import numpy as np
-from heisd_ros.demonstrations import array_file, writer
+KILLED = (
+    KILLED_AT
+    + """
 from heisd_ros.demonstrations.growing import stored_episodes
 from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_episodes
 
-countdown = int(sys.argv[2])
-
-def mortal(function):
-    def wrapped(*arguments, **options):
-        global countdown
-        countdown -= 1
-        if countdown < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return wrapped
-
-array_file.ArrayFile.write = mortal(array_file.ArrayFile.write)
-os.fsync = mortal(os.fsync)
-writer.sync_folder = mortal(writer.sync_folder)
-writer.Path.rename = mortal(writer.Path.rename)
-writer.Path.replace = mortal(writer.Path.replace)
 base = MemoryStore.open(sys.argv[1])
 with writer.StoreWriter(sys.argv[1], base.manifest.profile) as sink:
     for rows in stored_episodes(base):
@@ -137,6 +121,7 @@ with writer.StoreWriter(sys.argv[1], base.manifest.profile) as sink:
     sink.finish()
 print("steps left", countdown)
 """
+)
 
 
 def test_a_store_whose_growth_is_killed_is_the_old_or_the_new_one(tmp_path):

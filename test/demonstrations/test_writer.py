@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mortal import KILLED_AT
 
 from heisd_ros.demonstrations.episode_rows import EpisodeRows, following_actions
 from heisd_ros.demonstrations.manifest import StoreProfile
@@ -299,32 +300,16 @@ def test_a_disk_that_is_full_at_the_very_end_leaves_the_old_store(tmp_path, monk
 
 # --- killed builds ------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
-from heisd_ros.demonstrations import array_file, manifest, writer
+KILLED = (
+    KILLED_AT
+    + """
 from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_store
 
-countdown = int(sys.argv[2])
-
-def mortal(function):
-    def wrapped(*arguments, **options):
-        global countdown
-        countdown -= 1
-        if countdown < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return wrapped
-
-# Every step that touches the disk may be the last one.
-array_file.ArrayFile.write = mortal(array_file.ArrayFile.write)
-os.fsync = mortal(os.fsync)
-writer.sync_folder = mortal(writer.sync_folder)
-writer.Path.rename = mortal(writer.Path.rename)
-writer.Path.replace = mortal(writer.Path.replace)
 writer.shutil.rmtree = mortal(writer.shutil.rmtree)
 synthetic_store(sys.argv[1], SyntheticSpec(tasks=1, episodes=2, steps=20))
 print("steps left", countdown)
 """
+)
 
 
 def run_python(code, *arguments):
