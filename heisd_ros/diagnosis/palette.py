@@ -31,7 +31,7 @@ class Look:
 
 MODES: dict[str, Look] = {
     DraftKind.RETRIEVAL.value: Look("#0072B2", "", "retrieved draft, verified"),
-    DraftKind.DRAFTER.value: Look("#E69F00", "", "drafter's draft, verified"),
+    DraftKind.DRAFTER.value: Look("#E69F00", "", "drafter mode, verified"),
     SKIPPED: Look("#009E73", "//", "draft executed without verification"),
     DraftKind.KINEMATIC.value: Look("#CC79A7", "..", "kinematic draft, verified"),
     DraftKind.LOOKAHEAD.value: Look("#56B4E9", "\\\\", "look-ahead draft, verified"),

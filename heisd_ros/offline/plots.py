@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -52,7 +53,8 @@ def path_plot(record: RunRecord, limits: FloatArray | None = None) -> bytes:
     if limits is None:
         return _note("No end-effector pose was recorded.")
     views = ((0, 1, "From above", "x [m]", "y [m]"), (0, 2, "From the side", "x [m]", "z [m]"))
-    with _figure(3.5, layout="compressed") as figure:
+    handles = [*_mode_handles(record.rows), *_mark_handles(record.rows)]
+    with _figure(2.9 + 0.22 * math.ceil(len(handles) / 2), layout="compressed") as figure:
         axes = figure.subplots(1, 2)
         for axis, (right, up, title, right_label, up_label) in zip(axes, views, strict=True):
             _draw_path(axis, record.rows, right, up)
@@ -61,7 +63,7 @@ def path_plot(record: RunRecord, limits: FloatArray | None = None) -> bytes:
             axis.set_ylim(limits[0, up], limits[1, up])
             axis.set_box_aspect(1)  # with limits that form a cube: equal scales
             axis.locator_params(nbins=4)
-        _legend(figure, [*_mode_handles(record.rows), *_mark_handles(record.rows)])
+        _legend(figure, handles)
         return _png(figure)
 
 
