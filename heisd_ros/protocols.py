@@ -198,6 +198,10 @@ class RuleSchedule(Protocol):
 class SkipRule(Protocol):
     """Decides whether a draft may be executed without verification (HeiSD Algorithm 1)."""
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """What spoke against skipping the last draft, in words of the rule; empty: nothing did."""
+
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Return True to execute the draft's best candidate as it is."""
 

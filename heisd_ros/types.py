@@ -341,6 +341,8 @@ class DecodeReport:
         prefill_nodes: Those of them that were verified inside the prefill.
         unverified: Tokens executed that the target did not decide: all 7 of a skipped step, those
             filled in by a filter, none otherwise.
+        vetoes: Why a step was verified and not skipped, as the skip rule names it; empty if it was
+            skipped, or if the rule weighs nothing.
     """
 
     kind: DraftKind
@@ -354,6 +356,7 @@ class DecodeReport:
     reason: str = ""
     prefill_nodes: int = 0
     unverified: int = 0
+    vetoes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ class HybridDecoder:
         watch.lap("draft")
         if self._skip.should_skip(draft, request.draft):
             return self._skipped(draft, request, watch)
+        vetoes = self._skip.vetoes
 
         rule = self._schedule.rule(request.draft, draft)
         tree = draft.tree or EMPTY_TREE
@@ -150,6 +151,7 @@ class HybridDecoder:
             reason=draft.reason,
             prefill_nodes=len(tree),
             unverified=len(tokens) - len(decided),
+            vetoes=vetoes,
         )
         return DecodeResult(self._action(tokens), report, request.draft.metric)
 

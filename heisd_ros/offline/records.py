@@ -150,6 +150,7 @@ def _to_row(number: int, record: StepRecord) -> dict[str, Any]:
         "unverified": int(report.unverified),
         "top_score": float(report.top_score),
         "reason": report.reason,
+        "vetoes": list(report.vetoes),
         "fused": float(report.fused),
         "tokens": [int(token) for token in record.tokens],
         "values": [float(value) for value in record.values],
@@ -178,6 +179,7 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
         reason=row["reason"],
         prefill_nodes=row["prefill_nodes"],
         unverified=row["unverified"],
+        vetoes=tuple(row.get("vetoes") or ()),  # older records have none
     )
     metric = TrajectoryMetric(
         row["curvature_radius"],
@@ -209,6 +211,7 @@ def _schema(arrow: Any) -> Any:  # noqa: ANN401  (pyarrow has no types)
     fields += [
         (name, arrow.list_(arrow.float64())) for name in ("values", "position", "shadow_values")
     ]
+    fields.append(("vetoes", arrow.list_(arrow.string())))
     return arrow.schema(fields)
 
 

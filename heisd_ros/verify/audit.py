@@ -121,6 +121,11 @@ class AuditedSkip:
         """Upper confidence bound of P(deviation > max_deviation | skipped), [0, 1]."""
         return self._bound
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Those of the inner rule; `audit` if only the audit verified the last draft."""
+        return ("audit",) if self._auditing else self._inner.vetoes
+
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Skip if the inner rule would, the bound holds, and no audit is due."""
         self._auditing = False

@@ -61,6 +61,11 @@ class RememberedSkip:
         audits = self._before.audits if self._audited is None else self._audited.record
         return SkipState(self.adaptive.table, audits, self._before.origin)
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Ask the rule."""
+        return self._rule.vetoes
+
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Ask the rule."""
         return self._rule.should_skip(draft, request)

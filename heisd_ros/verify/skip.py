@@ -17,6 +17,11 @@ class FixedSkip:
 
     skip: bool
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Nothing is weighed here."""
+        return ()
+
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:  # noqa: ARG002
         """Skip if told so and there is something to execute."""
         return self.skip and len(draft.chains) > 0

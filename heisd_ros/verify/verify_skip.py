@@ -34,6 +34,9 @@ from heisd_ros.verify.skip_thresholds import FeedbackSettings, SkipThresholds
 GRIPPER = ACTION_DIM - 1
 _POSITION = SEQUENCE_SLICES[ActionSequence.POSITION]
 
+PREDICATES = ("retrieved", "near", "alike", "similar", "agreed", "gripper", "allowed")
+"""Fields of `SkipDecision`, in the order they are described there."""
+
 
 @dataclass(frozen=True, slots=True)
 class SkipSettings:
@@ -78,17 +81,15 @@ class SkipDecision:
     allowed: bool = False
 
     @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Names of the predicates that do not hold; only the first one without a retrieval."""
+        names = PREDICATES if self.retrieved else PREDICATES[:1]
+        return tuple(name for name in names if getattr(self, name) is False)
+
+    @property
     def skip(self) -> bool:
         """Whether all predicates hold."""
-        return (
-            self.retrieved
-            and self.near
-            and self.alike is not False
-            and self.similar
-            and self.agreed
-            and self.gripper
-            and self.allowed
-        )
+        return not self.vetoes
 
 
 class VerifySkip:
@@ -120,6 +121,11 @@ class VerifySkip:
         self._feature: FloatArray | None = None
         self._row = 0
         self._skipped_task: str | None = None
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Names of the predicates that did not hold for the last draft."""
+        return self.last_decision.vetoes
 
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Judge one draft; a True counts as a skip."""
@@ -183,15 +189,24 @@ class ScheduledSkip:
         """Set the length of a run (published code: 2)."""
         self._skips = skips
         self._row = 0
+        self._vetoes: tuple[str, ...] = ()
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """`retrieved` without a retrieval, `allowed` after the end of a run."""
+        return self._vetoes
 
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:  # noqa: ARG002
         """Skip until the run is used up."""
-        if draft.kind is not DraftKind.RETRIEVAL or not len(draft.scores):
-            return False
-        if self._row >= self._skips:
-            return False
-        self._row += 1
-        return True
+        retrieved = draft.kind is DraftKind.RETRIEVAL and len(draft.scores) > 0
+        if not retrieved:
+            self._vetoes = ("retrieved",)
+        elif self._row >= self._skips:
+            self._vetoes = ("allowed",)
+        else:
+            self._vetoes = ()
+            self._row += 1
+        return not self._vetoes
 
     def observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:  # noqa: ARG002
         """Start a new run."""

@@ -97,6 +97,24 @@ def test_learning_rules_verify_the_first_step_of_an_episode_and_every_third(name
 
 
 @pytest.mark.parametrize("name", ["schedule", "adaptive", "audited", "remembered"])
+def test_whoever_weighs_says_what_spoke_against_a_skip(name):
+    rule = MAKERS[name]()
+    for draft in [DRAFT] * 4 + [no_draft("unknown_task")]:
+        skipped = rule.should_skip(draft, REQUEST)
+        assert skipped is not bool(rule.vetoes)
+        if not skipped:
+            rule.observe(DRAFT, REQUEST, VERIFIED)
+    assert rule.vetoes == ("retrieved",)
+
+
+@pytest.mark.parametrize("name", ["never", "always"])
+def test_whoever_weighs_nothing_has_no_veto(name):
+    rule = MAKERS[name]()
+    rule.should_skip(DRAFT, REQUEST)
+    assert rule.vetoes == ()
+
+
+@pytest.mark.parametrize("name", ["schedule", "adaptive", "audited", "remembered"])
 def test_only_retrieved_drafts_are_executed_unverified(name):
     rule = MAKERS[name]()
     rule.observe(DRAFT, REQUEST, VERIFIED)

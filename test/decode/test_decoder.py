@@ -16,10 +16,13 @@ from heisd_ros.types import Acceptance, Draft, DraftKind
 from heisd_ros.verify.acceptance import ExactAcceptance, SequenceRelaxedAcceptance
 from heisd_ros.verify.schedule import FixedSchedule
 from heisd_ros.verify.skip import FixedSkip
+from heisd_ros.verify.verify_skip import ScheduledSkip
 
 STATISTICS = ActionStatistics.from_dict(
     {"q01": [-1.0] * 7, "q99": [1.0] * 7, "mask": [True] * 6 + [False]}
 )
+
+NEVER = FixedSkip(False)
 
 
 class ChainSource:
@@ -43,7 +46,7 @@ class ChainSource:
         self.seen.clear()
 
 
-def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=False, continuations=None):
+def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=NEVER, continuations=None):
     ticks = itertools.count()
     return HybridDecoder(
         target,
@@ -53,7 +56,7 @@ def decoder(target, chains, *, kind=DraftKind.RETRIEVAL, rule=None, skip=False, 
         sources={DraftKind.RETRIEVAL: ChainSource(chains)},
         schedule=FixedSchedule(rule or ExactAcceptance()),
         continuations=continuations or {},
-        skip=FixedSkip(skip),
+        skip=skip,
         clock=lambda: next(ticks) * 1e-3,
     )
 
@@ -137,10 +140,17 @@ def test_a_mode_without_a_source_is_autoregressive_and_says_so():
 def test_a_skipped_step_runs_no_forward_and_executes_the_best_draft():
     target = HashTarget(2)
     chains = [np.arange(31744, 31751), np.arange(31800, 31807)]
-    result = decoder(target, chains, skip=True).step(REQUEST)
+    result = decoder(target, chains, skip=FixedSkip(True)).step(REQUEST)
     assert target.forwards == 0
     assert result.report.skipped
     assert result.action.tokens.tolist() == chains[0].tolist()
+
+
+def test_a_verified_step_tells_what_spoke_against_a_skip():
+    loop = decoder(HashTarget(2), [np.arange(31744, 31751)], skip=ScheduledSkip(1))
+    reports = [loop.step(REQUEST).report for _ in range(3)]
+    assert [report.skipped for report in reports] == [True, False, True]
+    assert [report.vetoes for report in reports] == [(), ("allowed",), ()]
 
 
 def test_a_token_outside_the_action_ids_is_refused_not_clipped():

@@ -34,6 +34,7 @@ def some_row():
         nodes=36,
         top_score=0.97,
         reason="",
+        vetoes=("near", "agreed"),
     )
     metric = TrajectoryMetric(0.02, 0.1, 0.25, 0.9, 0.2, 15)
     tokens = np.arange(31744, 31751)

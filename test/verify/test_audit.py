@@ -144,7 +144,8 @@ def test_one_in_ten_skips_is_audited():
 def test_a_rising_bound_stops_the_skips_and_clean_audits_bring_them_back():
     rule = audited(AuditRecord(60, 0), rate=1.0)
     assert rule.bound < 0.05
-    rule.should_skip(draft(), REQUEST)
+    assert not rule.should_skip(draft(), REQUEST)
+    assert rule.vetoes == ("audit",)
     rule.observe(draft(), REQUEST, verified((16, 0, 0, 0, 0, 0)))
     assert rule.record == AuditRecord(61, 1)
     assert rule.bound == pytest.approx(0.0755, abs=5e-4)  # beta(.95; 2, 60)

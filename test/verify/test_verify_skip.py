@@ -56,6 +56,7 @@ def test_each_predicate_alone_prevents_a_skip(predicate, the_draft, the_request)
     rule = anchored()
     assert not rule.should_skip(the_draft, the_request)
     assert getattr(rule.last_decision, predicate) is False
+    assert rule.vetoes == (predicate,)
 
 
 def test_never_before_the_first_verification_of_an_episode():
