@@ -16,6 +16,7 @@ steady_ns = time.monotonic_ns
 
 _ANY_STEP = Duration(nanoseconds=1)
 _ANY_STEP_BACK = Duration(nanoseconds=-1)
+_LONG_STEP = Duration(seconds=1)
 
 
 def steady_clock() -> Clock:
@@ -69,5 +70,27 @@ def on_time_step(node: Node, callback: Callable[[bool], None]) -> Any:  # noqa: 
 
     threshold = JumpThreshold(
         min_forward=_ANY_STEP, min_backward=_ANY_STEP_BACK, on_clock_change=True
+    )
+    return node.get_clock().create_jump_callback(threshold, post_callback=after)
+
+
+def on_time_jump(node: Node, callback: Callable[[int], None]) -> Any:  # noqa: ANN401
+    """Call back when simulated time goes back at all, or ahead by more than a second.
+
+    A bag that is looped, a simulation that is reset, the pause between two episodes.
+
+    Args:
+        node: Whose clock is watched.
+        callback: Gets how far time went, nanoseconds; negative: back.
+
+    Returns:
+        The handle that keeps the callback alive.
+    """
+
+    def after(jump: TimeJump) -> None:
+        callback(int(jump.delta.nanoseconds))
+
+    threshold = JumpThreshold(
+        min_forward=_LONG_STEP, min_backward=_ANY_STEP_BACK, on_clock_change=False
     )
     return node.get_clock().create_jump_callback(threshold, post_callback=after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,16 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from heisd_ros.build import build_encoder, free_memory
 from heisd_ros.config import HeisdConfig
-from heisd_ros.decode.assembler import NO_FRAMES
 from heisd_ros.decode.stopwatch import Stopwatch
 from heisd_ros.msg import VisualEmbedding
 from heisd_ros.nodes import qos, topics
-from heisd_ros.nodes.conversions import compressed_to_frame, features_to_embedding, image_to_frame
+from heisd_ros.nodes.clock import now_ns, on_time_jump, steady_ns, uses_sim_time
+from heisd_ros.nodes.conversions import (
+    compressed_to_frame,
+    features_to_embedding,
+    image_to_frame,
+    to_ns,
+)
 from heisd_ros.nodes.exchange import FeatureExchange
 from heisd_ros.nodes.identity import fingerprint
 from heisd_ros.nodes.managed import ManagedNode, Status
@@ -27,10 +32,15 @@ from heisd_ros.nodes.runtime import run_node, wait_for_stop
 from heisd_ros.nodes.worker import LatestWorker
 from heisd_ros.perception.images import ImageError
 from heisd_ros.perception.pairing import FramePairer
+from heisd_ros.perception.watch import CameraWatch, Silence
 from heisd_ros.protocols import VisionEncoder
 from heisd_ros.types import Frame
 
 CLOSE_TIMEOUT_S = 2.0
+WATCH_S = 0.1
+"""How often it is asked whether a camera has fallen silent."""
+AHEAD_NS = 1_000_000_000
+"""A picture further ahead of simulated time was taken before that time went back."""
 
 
 class PerceptionNode(ManagedNode):
@@ -65,11 +75,11 @@ class PerceptionNode(ManagedNode):
         self._exchange = exchange
         self._worker: LatestWorker | None = None
         self._optical_frame = ""
-        self._frames_reported = 0
         self._unheard: dict[str, str] = {}
+        self._epoch = 0
 
     def status(self) -> Status:
-        """Return counters by reason, and which cameras cannot be heard."""
+        """Return counters by reason, and which cameras are silent since when."""
         skipped = 0 if self._worker is None else self._worker.dropped
         values: dict[str, object] = {
             **self.counts,
@@ -77,11 +87,14 @@ class PerceptionNode(ManagedNode):
             "skipped_sets": skipped,
             **self._unheard,
         }
-        silent = self.counts["frames"] == self._frames_reported
-        self._frames_reported = self.counts["frames"]
+        now = self._time_ns()
+        silent = self._watch.silent(now)
+        for camera, silence in silent.items():
+            values[f"{camera}.silent_s"] = round((now - silence.since_ns) * 1e-9, 2)
+            values[f"{camera}.last_stamp_ns"] = silence.stamp_ns
         if not silent:
             return Status(DiagnosticStatus.OK, "ok", values)
-        text = f"{NO_FRAMES}: {', '.join(self._unheard.values())}" if self._unheard else NO_FRAMES
+        text = ", ".join([*_by_reason(silent), *self._unheard.values()])
         return Status(DiagnosticStatus.WARN, text, values)
 
     def _configure(self) -> None:
@@ -95,6 +108,13 @@ class PerceptionNode(ManagedNode):
         self._pairer = FramePairer(
             perception.cameras, round(perception.pairing_tolerance_s * 1_000_000_000)
         )
+        self._simulated = uses_sim_time(self)
+        self._time_ns = partial(now_ns, self) if self._simulated else steady_ns
+        timeout_ns = round(self.config.command.image_timeout_s * 1_000_000_000)
+        self._watch = CameraWatch(perception.cameras, timeout_ns, self._time_ns())
+        self.every(WATCH_S, self._tell_changes)
+        if self._simulated:
+            self._while_active.append(on_time_jump(self, self._on_time_jump).unregister)
         transport = self.config.ros.image_transport
         kind, convert = {
             "raw": (Image, image_to_frame),
@@ -120,20 +140,51 @@ class PerceptionNode(ManagedNode):
 
     def _on_image(self, camera: str, convert: Any, message: Any) -> None:  # noqa: ANN401
         self.counts["frames"] += 1
+        stamp_ns = to_ns(message.header.stamp)
+        if self._is_of_before(stamp_ns):
+            self.counts["ahead_of_clock"] += 1
+            return
         if not self._embedding.get_subscription_count():
             self.counts["no_listener"] += 1
+            self._watch.note(camera, stamp_ns, self._time_ns())
             return
         try:
-            frames = self._pairer.push(convert(message, camera))
+            frame = convert(message, camera)
         except ImageError as error:
             self._refuse(camera, error)
             return
+        self._watch.note(camera, stamp_ns, self._time_ns())
         self._optical_frame = message.header.frame_id
+        frames = self._pairer.push(frame)
         if frames is not None and self._worker is not None and self._encoder is not None:
-            self._worker.submit(partial(self._encode, self._encoder, frames))
+            self._worker.submit(partial(self._encode, self._encoder, frames, self._epoch))
+
+    def _is_of_before(self, stamp_ns: int) -> bool:
+        """Return whether a picture is of the time before simulated time went back."""
+        now = now_ns(self) if self._simulated else 0
+        return now > 0 and stamp_ns - now > AHEAD_NS
+
+    def _on_time_jump(self, delta_ns: int) -> None:
+        self._watch.shift(delta_ns)
+        if delta_ns < 0:
+            self.counts["clock_back"] += 1
+            self._epoch += 1
+            self._pairer.forget_after(now_ns(self))
+
+    def _tell_changes(self) -> None:
+        """Say once that a camera has fallen silent, and once that it is back."""
+        lost, back = self._watch.changes(self._time_ns())
+        for camera, silence in lost.items():
+            timeout_s = self.config.command.image_timeout_s
+            self.get_logger().warning(
+                f"{camera}: no usable picture for {timeout_s} s ({silence.reason})"
+            )
+        for camera in back:
+            self.get_logger().info(f"{camera}: pictures arrive")
 
     def _refuse(self, camera: str, error: ImageError) -> None:
         self.counts[error.reason] += 1
+        self._watch.refuse(camera, error.reason)
         self.get_logger().warning(f"{camera}: {error}", once=True)
 
     def _on_incompatible(self, camera: str, topic: str, event: Any) -> None:  # noqa: ANN401
@@ -144,9 +195,12 @@ class PerceptionNode(ManagedNode):
             f"{policy} asked for; set ros.camera_reliability to best_effort"
         )
 
-    def _encode(self, encoder: VisionEncoder, frames: Sequence[Frame]) -> None:
+    def _encode(self, encoder: VisionEncoder, frames: Sequence[Frame], epoch: int) -> None:
         watch = Stopwatch(time.perf_counter)
         features = encoder.encode(frames)
+        if epoch != self._epoch:
+            self.counts["time_jumped_back"] += len(frames)
+            return
         if self._exchange is not None:
             self._exchange.put(features.stamp_ns, features)
         message = features_to_embedding(
@@ -160,6 +214,14 @@ class PerceptionNode(ManagedNode):
         message.sequence = self.counts["sets"]
         self.counts["sets"] += 1
         self._embedding.publish(message)
+
+
+def _by_reason(silent: Mapping[str, Silence]) -> list[str]:
+    reasons = dict.fromkeys(silence.reason for silence in silent.values())
+    return [
+        f"{reason}: {' '.join(c for c, silence in silent.items() if silence.reason == reason)}"
+        for reason in reasons
+    ]
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -71,6 +71,23 @@ class FramePairer:
             queue.clear()
         self._newest_ns.clear()
 
+    def forget_after(self, stamp_ns: int) -> None:
+        """Drop what is stamped later: time has gone back to this, so it is of the time before.
+
+        Args:
+            stamp_ns: The new time, nanoseconds. Frames within the tolerance after it are kept: they
+                came a little sooner than the message that told the time.
+        """
+        latest_ns = stamp_ns + self._tolerance_ns
+        for camera, queue in self._waiting.items():
+            kept = [frame for frame in queue if frame.stamp_ns <= latest_ns]
+            if len(kept) < len(queue):
+                self.drops["time_jumped_back"] += len(queue) - len(kept)
+            queue.clear()
+            queue.extend(kept)
+            if self._newest_ns.get(camera, latest_ns) > latest_ns:
+                del self._newest_ns[camera]
+
     def _buffer(self, frame: Frame) -> None:
         queue = self._waiting[frame.camera]
         queue.append(frame)
