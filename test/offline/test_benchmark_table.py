@@ -136,12 +136,22 @@ def test_tables_say_counts_intervals_and_origin(run):
     assert "- m; v. Commands (commit, start):\n  - `heisd evaluate` (abc, d)" in text
 
 
+def test_a_solved_task_costs_its_steps_times_a_step(run):
+    add(run, "ar", 3, [step(DraftKind.AR, forwards=7)] * 199, success=False)
+    add(run, "jacobi", 0, [step(DraftKind.AR, forwards=7)] * 50, success=True)
+    text = markdown(summarise_run(run, PROFILE, overhead_ms=10.0))
+    assert "s per solved task, 10 ms overhead" in text
+    line = next(x for x in text.splitlines() if x.startswith("| `jacobi` |"))
+    # 50 steps of 53 ms are 2.65 s; AR's two solved ones have 1.5 steps of 53 ms, 0.08 s.
+    assert line.endswith("| 53 (1.00x) | 53 (1.00x) | 2.6 (0.03x) |")
+
+
 def test_open_loop_replay_has_no_decoding_figures(run):
     report = DecodeReport(DraftKind.RETRIEVAL, True, 0, 0, {})
     replayed = StepRecord(report, NONE, np.zeros(7), np.zeros(3), None, NONE)
     add(run, "replay", 0, [replayed], success=False)
     line = next(x for x in markdown(summarise_run(run, PROFILE)).splitlines() if "`replay`" in x)
-    assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - | - |"
+    assert line == "| `replay` | 0/1 = 0 % | 0-79 % | 0 | 1 | - | - | - | - | - / - | - | - | - |"
 
 
 def test_page_keeps_its_prose(run):
