@@ -27,7 +27,7 @@ ARGUMENTS = {
     "ee_pose": ("ee_pose", "Topic of the end-effector pose."),
     "joint_states": ("joint_states", "Topic of the joint states."),
     "instruction": ("instruction", "Topic of the task in words."),
-    "twist_cmd": ("twist_cmd", "Topic of the twist, e.g. /servo_node/delta_twist_cmds."),
+    "twist_cmd": ("twist_cmd", "Topic of the twist; for MoveIt Servo use moveit_servo.launch.py."),
     "gripper_cmd": ("gripper_cmd", "Topic of the gripper command."),
 }
 REMAPPINGS = {

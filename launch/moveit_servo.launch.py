@@ -23,6 +23,7 @@ ARGUMENTS = {
         "Parameters of this robot, on top of params_file.",
     ),
     "autostart": ("true", "Configure and activate the nodes by themselves."),
+    "enclave": ("/", "SROS 2 enclave of all nodes, see docs/security_ros.md."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "servo_node": ("/servo_node", "Name of Servo's node."),
     "units": ("speed_units", "command_in_type of Servo: speed_units or unitless."),
@@ -34,6 +35,7 @@ PASSED_ON = (
     "params_file",
     "embodiment",
     "autostart",
+    "enclave",
     "log_level",
     "twist_cmd",
 )
@@ -58,7 +60,11 @@ def generate_launch_description() -> LaunchDescription:
             },
         ],
         remappings=[("twist_cmd", LaunchConfiguration("twist_cmd"))],
-        arguments=["--ros-args", "--log-level", LaunchConfiguration("log_level")],
+        arguments=[
+            "--ros-args",
+            *("--log-level", LaunchConfiguration("log_level")),
+            *("--enclave", LaunchConfiguration("enclave")),
+        ],
         output="screen",
     )
     return LaunchDescription(

@@ -19,6 +19,7 @@ ARGUMENTS = {
         "Parameters of the recorded robot, on top of params_file.",
     ),
     "autostart": ("true", "Configure and activate the nodes by themselves."),
+    "enclave": ("/", "SROS 2 enclave of all nodes, see docs/security_ros.md."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "third_person_image": ("/third_person/image", "Topic of the first camera in the bag."),
     "wrist_image": ("/wrist/image", "Topic of the second camera in the bag."),
@@ -67,6 +68,10 @@ def _node(executable: str) -> Node:
             },
         ],
         remappings=[(name, LaunchConfiguration(value)) for name, value in REMAPPINGS.items()],
-        arguments=["--ros-args", "--log-level", LaunchConfiguration("log_level")],
+        arguments=[
+            "--ros-args",
+            *("--log-level", LaunchConfiguration("log_level")),
+            *("--enclave", LaunchConfiguration("enclave")),
+        ],
         output="screen",
     )

@@ -20,6 +20,7 @@ ARGUMENTS = {
     ),
     "use_composition": ("true", "One process: the picture features never leave it."),
     "autostart": ("true", "Configure and activate the nodes by themselves."),
+    "enclave": ("/", "SROS 2 enclave of all nodes, see docs/security_ros.md."),
     "log_level": ("info", "debug, info, warn, error or fatal."),
     "method": ("heisd", "Named decoding method."),
     "suite": ("libero_spatial", "LIBERO suite."),
@@ -73,7 +74,11 @@ def _node(executable: str, *, on_clock: bool = True) -> Node:
                 "simulation.factor": _typed("factor", float),
             },
         ],
-        arguments=["--ros-args", "--log-level", LaunchConfiguration("log_level")],
+        arguments=[
+            "--ros-args",
+            *("--log-level", LaunchConfiguration("log_level")),
+            *("--enclave", LaunchConfiguration("enclave")),
+        ],
         output="screen",
     )
 

@@ -8,7 +8,7 @@ import pytest
 import heisd_ros
 from heisd_ros.config import HeisdConfig, load_config
 from heisd_ros.errors import ConfigError
-from heisd_ros.nodes import describe
+from heisd_ros.nodes import describe, security_policy
 from heisd_ros.share import config_file, share_dir
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
@@ -91,6 +91,10 @@ def test_default_parameter_file_is_current():
 
 def test_default_parameter_file_equals_the_defaults():
     assert load_config(config_file("heisd.yaml")) == HeisdConfig()
+
+
+def test_security_policy_is_current():
+    assert (ROOT / security_policy.POLICY).read_text() == security_policy.policy_xml()
 
 
 def test_interface_page_is_current():

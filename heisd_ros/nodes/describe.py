@@ -1,6 +1,7 @@
-"""Writes docs/ros_interface.md and config/heisd.yaml from topics, messages and configuration.
+"""Writes docs/ros_interface.md, config/heisd.yaml and config/heisd.policy.xml.
 
-`python -m heisd_ros.nodes.describe` rewrites both; a test keeps them current. Needs no ROS.
+From topics, messages and configuration. `python -m heisd_ros.nodes.describe` rewrites them; tests
+keep them current. Needs no ROS.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from heisd_ros.config import FieldSpec, HeisdConfig, field_spec, parameter_names
+from heisd_ros.nodes.security_policy import POLICY, policy_xml
 from heisd_ros.nodes.topics import ENDPOINTS
 from heisd_ros.share import share_dir
 
@@ -120,10 +122,11 @@ def _first_line(kind: type) -> str:
 
 
 def main() -> int:
-    """Rewrite both files in the checkout."""
+    """Rewrite the files in the checkout."""
     root = share_dir()
     (root / INTERFACE).write_text(interface_page(root), encoding="utf-8")
     (root / DEFAULTS).write_text(default_yaml(), encoding="utf-8")
+    (root / POLICY).write_text(policy_xml(), encoding="utf-8")
     return 0
 
 

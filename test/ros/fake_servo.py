@@ -1,6 +1,10 @@
 """A consumer with MoveIt Servo's rules for twists; a process of its own, started by tests.
 
-Options: --units speed_units|unitless, --refuse (answers every switch with false), --status CODE.
+Options: --units speed_units|unitless, --scale LINEAR, --refuse (answers every switch with false),
+--status CODE, --unsolvable N (the first N twists have no inverse kinematics).
+
+As the real one it tells its status in every cycle, stays INVALID until the next twist that it can
+use, says nothing about a command type that has not been set, and shows its parameters.
 """
 
 import argparse
@@ -22,6 +26,13 @@ class FakeServo(Node):
     def __init__(self, options):
         super().__init__("servo_node")
         self._options = options
+        self._unsolvable = options.unsolvable
+        for name, value in (
+            ("command_in_type", options.units),
+            ("scale.linear", options.scale),
+            ("scale.rotational", SCALE[1]),
+        ):
+            self.declare_parameter(f"moveit_servo.{name}", value)
         self._twists_wanted = False
         self._code = 0
         self._moving_ns = None
@@ -29,7 +40,7 @@ class FakeServo(Node):
         self.create_service(ServoCommandType, "~/switch_command_type", self._switch)
         self.create_subscription(TwistStamped, "~/delta_twist_cmds", self._on_twist, 10)
         self.create_timer(0.01, self._watch)
-        self.create_timer(0.05, self._tell)
+        self.create_timer(0.01, self._tell)
         write("ready")
 
     def _switch(self, request, response):
@@ -44,13 +55,18 @@ class FakeServo(Node):
         linear, angular = message.twist.linear, message.twist.angular
         values = [linear.x, linear.y, linear.z, angular.x, angular.y, angular.z]
         why = self._fault(message.header.frame_id, values, age_s)
+        if not why and self._unsolvable:
+            self._unsolvable -= 1
+            why = "unsolvable"
         moving = any(values) and not why
         self._moving_ns = now_ns if moving else None
-        self._code = -1 if why else 0
+        if self._twists_wanted:
+            self._code = -1 if why else 0
         write("twist", at=now_ns, age_s=age_s, why=why, values=values if not why else [])
 
     def _fault(self, frame_id, values, age_s):
-        largest = SCALE if self._options.units == "speed_units" else (1.0, 1.0)
+        speeds = self._options.units == "speed_units"
+        largest = (self._options.scale, SCALE[1]) if speeds else (1.0, 1.0)
         checks = (
             ("command_type_not_set", not self._twists_wanted),
             ("empty_frame", not frame_id),
@@ -77,6 +93,8 @@ class FakeServo(Node):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--units", default="speed_units")
+    parser.add_argument("--scale", type=float, default=SCALE[0])
+    parser.add_argument("--unsolvable", type=int, default=0)
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--status", type=int)
     options = parser.parse_args()

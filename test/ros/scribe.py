@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -41,6 +42,10 @@ class Scribe:
             self._process.kill()
         self._process.wait()
         self._thread.join()
+
+    def hang(self):
+        """Stop the process where it is; it keeps its connections and says nothing."""
+        self._process.send_signal(signal.SIGSTOP)
 
     def of(self, event):
         """Lines of one kind."""

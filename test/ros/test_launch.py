@@ -1,5 +1,4 @@
 import importlib.util
-import sys
 
 import pytest
 from ros.launch_stub import install, walk
@@ -9,6 +8,7 @@ from heisd_ros.nodes.topics import ENDPOINTS, image_topic
 from heisd_ros.share import share_dir
 
 LAUNCH_FILES = sorted((share_dir() / "launch").glob("*.launch.py"))
+SERVO = share_dir() / "launch" / "moveit_servo.launch.py"
 SCRIPTS = {
     "heisd_node",
     "perception_node",
@@ -24,11 +24,15 @@ RELATIVE_TOPICS = {e.name for e in ENDPOINTS} | {image_topic("third_person"), im
 def description(request, monkeypatch):
     """Everything a launch file constructs."""
     install(monkeypatch)
-    spec = importlib.util.spec_from_file_location("launch_file", request.param)
+    return list(walk(load(request.param)))
+
+
+def load(path):
+    """Run a launch file."""
+    spec = importlib.util.spec_from_file_location("launch_file", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield list(walk(module.generate_launch_description()))
-    sys.modules.pop("launch_file", None)
+    return module.generate_launch_description()
 
 
 def of_kind(description, kind):
@@ -67,6 +71,29 @@ def test_every_used_argument_is_declared_and_every_declared_one_used(description
 def test_usual_arguments_are_there(description):
     declared = {item.args[0] for item in of_kind(description, "DeclareLaunchArgument")}
     assert {"namespace", "use_sim_time", "params_file", "autostart", "log_level"} <= declared
+
+
+def test_every_node_of_ours_gets_the_enclave_and_the_log_level(description):
+    for node in of_kind(description, "Node"):
+        given = [
+            item if isinstance(item, str) else item.args[0] for item in node.kwargs["arguments"]
+        ]
+        assert given == ["--ros-args", "--log-level", "log_level", "--enclave", "enclave"]
+
+
+def test_what_moveit_servo_passes_on_are_arguments_of_the_included_file(monkeypatch):
+    install(monkeypatch)
+    known = {
+        path.name: {
+            item.args[0] for item in of_kind(list(walk(load(path))), "DeclareLaunchArgument")
+        }
+        for path in LAUNCH_FILES
+    }
+    included = of_kind(list(walk(load(SERVO))), "IncludeLaunchDescription")
+    (passed,) = [item.kwargs["launch_arguments"] for item in included]
+    names = {name for name, _ in passed}
+    assert names <= known["heisd.launch.py"]
+    assert names >= known["moveit_servo.launch.py"] & known["heisd.launch.py"]
 
 
 def test_default_configuration_files_exist_and_load(description):

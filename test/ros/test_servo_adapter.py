@@ -16,7 +16,7 @@ from ros.scribe import Scribe
 from ros_fakes import ScriptedPolicy, constant, wait_until
 
 from heisd_ros.config import HeisdConfig, replace
-from heisd_ros.errors import MissingDependencyError
+from heisd_ros.errors import ConfigError, MissingDependencyError
 from heisd_ros.nodes import qos
 from heisd_ros.nodes.conversions import to_stamp
 from heisd_ros.nodes.decoder_node import DecoderNode
@@ -179,6 +179,83 @@ def test_a_servo_that_refuses_to_be_switched_gets_nothing_and_is_reported(servo,
 
 
 @pytest.mark.parametrize(
+    ("ours", "theirs", "text"),
+    [
+        (
+            {},
+            ("--units", "unitless"),
+            "is unitless, servo.units is speed_units",
+        ),
+        ({"servo__units": "unitless"}, (), "its command_in_type is speed_units"),
+        (
+            {"servo__units": "unitless"},
+            ("--units", "unitless", "--scale", "0.2"),
+            "its scale is 0.2 and 0.8",
+        ),
+    ],
+)
+def test_a_servo_with_other_units_gets_nothing_and_is_reported(servo, make, ours, theirs, text):
+    _, arm = make(**ours)
+    process = servo(*theirs)
+    end = arm.stream()
+    assert wait_until(
+        lambda: arm.diagnosed("servo_settings_differ", DiagnosticStatus.ERROR), START_S
+    )
+    end()
+    (told,) = {
+        v.value
+        for s in arm.statuses
+        for v in s.values
+        if s.message == "servo_settings_differ"
+        if v.key == "servo_settings"
+    }
+    assert text in told
+    assert process.of("switch")
+    assert not process.of("twist")
+
+
+def test_a_lower_scale_of_a_servo_in_speed_units_is_its_own_limit(servo, make):
+    _, arm = make()
+    process = servo("--scale", "0.2")
+    end = arm.stream()
+    assert wait_until(lambda: accepted(process), START_S)
+    end()
+
+
+def test_twists_go_on_while_servo_calls_one_invalid_and_it_recovers(servo, make, jitter):
+    adapter, arm = make()
+    process = servo("--unsolvable", "5")
+    end = arm.stream()
+    assert wait_until(lambda: process.of("twist"), START_S)
+    unready = adapter.stream.counts["servo_not_ready"]
+    assert wait_until(lambda: len(accepted(process)) > 25)
+    end()
+    assert refused(process, jitter) == {"unsolvable"}
+    assert adapter.stream.counts["servo_not_ready"] == unready
+    assert adapter.stream.counts["servo_halted"] == 1
+    # Asked once at the start and once more, for it may have been switched to something else.
+    assert wait_until(lambda: len(process.of("switch")) == 2)
+
+
+def test_a_servo_that_hangs_or_is_paused_is_not_taken_for_a_moving_one(servo, make):
+    _, arm = make()
+    process = servo()
+    end = arm.stream()
+    assert wait_until(lambda: arm.diagnosed("no_warning", DiagnosticStatus.OK), START_S)
+    process.hang()
+    arm.statuses.clear()
+    assert wait_until(lambda: arm.diagnosed("no_status", DiagnosticStatus.WARN))
+    end()
+
+
+def test_an_adapter_that_would_hear_itself_does_not_start(context):
+    ros_interfaces.need("moveit_msgs")
+    arguments = ["--ros-args", "-r", "twist_cmd:=servo_node/delta_twist_cmds"]
+    with pytest.raises(ConfigError, match="where the adapter itself sends"):
+        ServoAdapterNode(context=context, cli_args=arguments)
+
+
+@pytest.mark.parametrize(
     ("code", "text", "level"),
     [
         (5, "halt_collision", DiagnosticStatus.ERROR),
@@ -210,19 +287,23 @@ def test_decisions_at_5_hz_move_servo_without_a_gap_and_end_in_four_zeros(
     assert wait_until(lambda: len(policy.observations) >= decided + 10, 30.0)
     end()
     silent_ns = time.time_ns()
-    assert wait_until(lambda: not any(accepted(process)[-1]["values"]))
-    late_s = 4 * jitter.worst_s
-    moving = [line["at"] for line in accepted(process) if any(line["values"])]
-    assert max(b - a for a, b in pairwise(moving)) < (0.1 + late_s) * 1e9
-    assert (moving[-1] - silent_ns) * 1e-9 < 0.3 + late_s  # command.lifetime_s
-    assert accepted(process)[0]["values"] == pytest.approx([0.05, 0, 0, 0, 0, 0])
-    assert not refused(process, jitter)
+
+    def moving():
+        return [line["at"] for line in accepted(process) if any(line["values"])]
 
     def zeros():
-        return [line for line in accepted(process) if line["at"] > moving[-1]]
+        # After the last motion: a machine that stalls makes zeros in between.
+        last = moving()[-1]
+        return [line for line in accepted(process) if line["at"] > last]
 
     assert wait_until(lambda: len(zeros()) == 4)
     assert not wait_until(lambda: len(zeros()) > 4, 0.5)
+    late_s = 4 * jitter.worst_s
+    moved = moving()
+    assert max(b - a for a, b in pairwise(moved)) < (0.1 + late_s) * 1e9
+    assert (moved[-1] - silent_ns) * 1e-9 < 0.3 + late_s  # command.lifetime_s
+    assert accepted(process)[0]["values"] == pytest.approx([0.05, 0, 0, 0, 0, 0])
+    assert not refused(process, jitter)
 
 
 def test_without_moveit_msgs_the_error_says_what_to_install(context, monkeypatch):
