@@ -307,8 +307,10 @@ def build_schedule(verify: VerifyConfig, tokenizer: ActionTokenizer) -> RuleSche
         return schedule
     settings = TighteningSettings(
         min_scale=verify.tighten_min_scale,
+        reference=verify.tighten_reference,
         contact_scale=verify.tighten_contact_scale,
         contact_steps=verify.tighten_contact_steps,
+        min_height=verify.tighten_min_height,
     )
     return TighteningSchedule(schedule, settings, tokenizer=tokenizer)
 

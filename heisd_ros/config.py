@@ -241,8 +241,17 @@ class VerifyConfig:
     tighten_min_scale: float = option(
         0.5, "Share of the budgets that is left at rest [-].", low=0.0, high=1.0
     )
+    tighten_reference: float = option(
+        0.2, "F from which the budgets are whole [-].", low=1e-3, high=1.0
+    )
+    tighten_min_height: float = option(
+        -10.0,
+        "An end effector below this height counts as near contact, frame of the pose [m].",
+        low=-10.0,
+        high=10.0,
+    )
     tighten_contact_scale: float = option(
-        0.3, "Further factor near a gripper transition; 0: exact [-].", low=0.0, high=1.0
+        0.3, "Further factor near contact; 0: exact [-].", low=0.0, high=1.0
     )
     tighten_contact_steps: int = option(
         8, "Steps around a transition that count as near [steps].", low=0, high=100
@@ -729,6 +738,12 @@ def _check_together(config: HeisdConfig) -> None:
         low, high = getattr(trajectory, f"{what}_low"), getattr(trajectory, f"{what}_high")
         if low >= high:
             raise ConfigError(f"trajectory.{what}_low ({low}) must be below {what}_high ({high})")
+    draft = config.draft
+    if draft.drafter_nodes > draft.max_nodes:
+        raise ConfigError(
+            f"draft.drafter_nodes ({draft.drafter_nodes}) must be at most draft.max_nodes "
+            f"({draft.max_nodes}): no forward could take the drafter's tree"
+        )
     if command.lifetime_s < 2.0 / command.publish_hz:
         raise ConfigError(
             f"command.lifetime_s ({command.lifetime_s}) must be at least two command periods "

@@ -192,6 +192,20 @@ class Hits:
         """Return K, the number of neighbours found."""
         return int(self.score.shape[0])
 
+    def take(self, places: IntArray) -> Hits:
+        """Return some of the neighbours, int64 (n,) places in the order wanted."""
+        return Hits(
+            score=self.score[places],
+            row=self.row[places],
+            episode=self.episode[places],
+            step=self.step[places],
+            action=self.action[places],
+            lookahead=self.lookahead[places],
+            valid_length=self.valid_length[places],
+            position=self.position[places],
+            feature=None if self.feature is None else self.feature[places],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:

@@ -27,8 +27,15 @@ def test_every_name_of_the_equations_table_exists(name):
     pytest.fail(f"{name} cannot be imported")
 
 
-def test_the_equations_table_is_not_empty():
-    assert len(NAMES) > 15
+def test_the_equations_table_has_every_equation_and_every_part_of_the_algorithm():
+    page = (ROOT / "docs" / "equations.md").read_text()
+    parts = [
+        cell.strip() for row in re.findall(r"^\| (.*?) \|", page, re.M) for cell in row.split(",")
+    ]
+    assert {f"Eq. {number}" for number in range(1, 9)} <= set(parts)
+    stages = set(re.findall(r"^\| Algorithm 1, (\w+) \|", page, re.M))
+    assert stages == {"online", "offline", "feedback"}
+    assert len(NAMES) == len(re.findall(r"^\| .* \| `", page, re.M)) > 40
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)

@@ -51,9 +51,10 @@ class RetrievalDraftSource:
         try:
             hits = self._store.search(request.features.embedding, request.task, self._top_k)
         except StoreError as error:
+            self.last_hits = None  # those of an earlier step would be followed a step late
             return _nothing(f"store_error:{type(error).__name__}")
-        self.last_hits = hits
         keep = np.flatnonzero(hits.score >= self._min_score)
+        self.last_hits = hits.take(keep)
         if not len(hits):
             return _nothing("unknown_task")
         if not len(keep):

@@ -74,14 +74,12 @@ class SequenceRelaxedAcceptance:
         strict: Compare with < as the published code does, instead of <=.
         select: `min_sum` takes the longest accepted chain with the smallest total bias; `dfs` takes
             the first accepted candidate of each sequence in retrieval order.
-        partial_prefix: Keep the exactly matching start of a rejected sequence.
     """
 
     sequence_budget: int = 30
     token_budget: int = 15
     strict: bool = False
     select: str = "min_sum"
-    partial_prefix: bool = True
 
     def __post_init__(self) -> None:
         _refuse_negative(sequence_budget=self.sequence_budget, token_budget=self.token_budget)
@@ -97,8 +95,7 @@ class SequenceRelaxedAcceptance:
             path = min(found, key=lambda nodes: (-len(nodes), int(bias[nodes].sum())))
         else:
             path = found[0]
-        if self.partial_prefix:
-            path = path + _exact_walk(tree, target_next, path[-1] if path else ROOT)
+        path = path + _exact_walk(tree, target_next, path[-1] if path else ROOT)
         return _acceptance(tree, target_next, path, offset)
 
     def accepts(self, bias: IntArray) -> bool:

@@ -120,6 +120,7 @@ class VerifySkip:
         self._anchor: FloatArray | None = None
         self._feature: FloatArray | None = None
         self._row = 0
+        self._waved_through: str | None = None
         self._skipped_task: str | None = None
 
     @property
@@ -129,14 +130,16 @@ class VerifySkip:
 
     def should_skip(self, draft: Draft, request: DraftRequest) -> bool:
         """Judge one draft; a True counts as a skip."""
+        self._settle()
         self.last_decision = self._decide(draft, request)
         if self.last_decision.skip:
             self._row += 1
-            self._skipped_task = request.task
+            self._waved_through = request.task
         return self.last_decision.skip
 
     def observe(self, draft: Draft, request: DraftRequest, verified: Verified) -> None:
         """Anchor at the verified point; its feature is only fetched if drafts carry theirs."""
+        self._waved_through = None  # an audit verified the step that would have been skipped
         self._anchor = request.position
         self._feature = None
         if draft.features is not None and verified.answer.hidden is not None:
@@ -145,6 +148,7 @@ class VerifySkip:
 
     def end_episode(self, success: bool) -> None:
         """Move the task's thresholds if the episode skipped at all."""
+        self._settle()
         if self._skipped_task is not None:
             self.table = self.table.after_task(self._skipped_task, success, self._feedback)
         self.reset()
@@ -154,7 +158,14 @@ class VerifySkip:
         self._anchor = None
         self._feature = None
         self._row = 0
+        self._waved_through = None
         self._skipped_task = None
+
+    def _settle(self) -> None:
+        """Count the last skip: no verification has come in its place."""
+        if self._waved_through is not None:
+            self._skipped_task = self._waved_through
+        self._waved_through = None
 
     def _decide(self, draft: Draft, request: DraftRequest) -> SkipDecision:
         known = self.table.of(request.task)

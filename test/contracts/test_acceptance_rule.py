@@ -17,7 +17,6 @@ RULES = [
     TokenRelaxedAcceptance(9),
     SequenceRelaxedAcceptance(),
     SequenceRelaxedAcceptance(45, 25, strict=True, select="dfs"),
-    SequenceRelaxedAcceptance(partial_prefix=False),
 ]
 
 

@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from fakes import HashTarget, some_metric, some_request
+from fakes import FIRST_ID, HashTarget, some_metric, some_request
 
 from heisd_ros.action_space import ActionStatistics, ActionTokenizer
 from heisd_ros.decode.decoder import HybridDecoder, StepRequest
 from heisd_ros.decode.selector import FixedSelector
-from heisd_ros.draft.continuation import JacobiContinuation
+from heisd_ros.draft.continuation import AutoregressiveContinuation, JacobiContinuation
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import ModelError
 from heisd_ros.types import Acceptance, Draft, DraftKind
@@ -30,9 +30,10 @@ class ChainSource:
 
     def __init__(self, chains):
         self.chains, self.seen = np.asarray(chains), []
+        self.tree = DraftTree.from_chains(self.chains) if len(self.chains) else None
 
     def draft(self, request):
-        tree = DraftTree.from_chains(self.chains) if len(self.chains) else None
+        tree = self.tree
         scores = np.linspace(0.9, 0.5, len(self.chains)).astype(np.float32)
         actions = np.zeros((len(self.chains), 7))
         return Draft(
@@ -93,6 +94,106 @@ def test_jacobi_continuation_is_lossless_too_and_never_slower_than_autoregressio
         assert result.report.forwards == target.forwards <= 7
         total += target.forwards
     assert total < 7000
+
+
+def random_tree(rng, target):
+    """A tree of any shape, down to the gripper, whose tokens the target may well say."""
+    parent, depth = [], []
+    for node in range(int(rng.integers(1, 40))):
+        above = int(rng.integers(-1, node)) if node else -1
+        if above >= 0 and depth[above] == 6:
+            above = -1
+        parent.append(above)
+        depth.append(0 if above < 0 else depth[above] + 1)
+    return DraftTree(FIRST_ID + rng.integers(0, target.spread, len(parent)), np.array(parent))
+
+
+@pytest.mark.parametrize("finish", [AutoregressiveContinuation, JacobiContinuation])
+def test_trees_of_any_shape_are_lossless_too(finish):
+    rng = np.random.default_rng(2)
+    saved = 0
+    for seed in range(500):
+        target = HashTarget(seed, spread=3)
+        tree = random_tree(rng, target)
+        step = decoder(target, target.greedy()[None], continuations={DraftKind.RETRIEVAL: finish()})
+        step._sources[DraftKind.RETRIEVAL].tree = tree
+        result = step.step(REQUEST)
+        assert result.action.tokens.tolist() == target.greedy().tolist()
+        assert result.report.forwards == target.forwards <= 7
+        saved += 7 - target.forwards
+    assert saved > 500
+
+
+class Failing(HashTarget):
+    """Runs out of memory in one of its forwards."""
+
+    fails_at = 0
+
+    def _run(self, tree):
+        if self.forwards + 1 == self.fails_at:
+            raise RuntimeError("out of memory")
+        return super()._run(tree)
+
+
+@pytest.mark.parametrize("finish", [AutoregressiveContinuation, JacobiContinuation])
+@pytest.mark.parametrize("fails_at", range(1, 5))
+def test_a_step_that_failed_half_way_leaves_no_trace_in_the_next_one(fails_at, finish):
+    for seed in range(20):
+        undisturbed, target = HashTarget(seed), Failing(seed)
+        chains = noisy_chains(np.random.default_rng(seed), target.greedy(), 2)
+        chains[:, 2] = np.where(target.greedy()[2] == 31800, 31801, 31800)  # never all accepted
+        steps = [
+            decoder(t, chains, continuations={DraftKind.RETRIEVAL: finish()})
+            for t in (undisturbed, target)
+        ]
+        expected = steps[0].step(REQUEST)
+        target.fails_at = min(fails_at, expected.report.forwards)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            steps[1].step(REQUEST)
+        target.fails_at = 0
+        result = steps[1].step(REQUEST)
+        assert result.action.tokens.tolist() == expected.action.tokens.tolist()
+        assert result.report.forwards == expected.report.forwards
+
+
+class Told:
+    """Stands for any part; writes down the calls that only change its state."""
+
+    def __init__(self, part, calls):
+        self._part, self._calls = part, calls
+
+    def __getattr__(self, name):
+        if name in ("reset", "end_episode"):
+            return lambda *arguments: self._calls.append(
+                (type(self._part).__name__, name, *arguments)
+            )
+        return getattr(self._part, name)
+
+
+def test_the_end_of_an_episode_reaches_every_part_that_keeps_state():
+    calls, target = [], HashTarget(1)
+    parts = {
+        "selector": Told(FixedSelector(DraftKind.RETRIEVAL), calls),
+        "sources": {DraftKind.RETRIEVAL: Told(ChainSource([]), calls)},
+        "schedule": Told(FixedSchedule(ExactAcceptance()), calls),
+        "skip": Told(NEVER, calls),
+    }
+    told = HybridDecoder(
+        Told(target, calls),
+        ActionTokenizer(),
+        STATISTICS,
+        continuations={},
+        clock=lambda: 0.0,
+        **parts,
+    )
+    told.step(REQUEST)
+    assert calls == []
+    told.reset()
+    names = ["HashTarget", "FixedSelector", "FixedSchedule", "FixedSkip", "ChainSource"]
+    assert sorted(calls) == sorted((name, "reset") for name in names)
+    calls.clear()
+    told.end_episode(False)
+    assert calls == [("FixedSkip", "end_episode", False)]
 
 
 def test_autoregression_takes_seven_forwards():

@@ -93,7 +93,14 @@ def tokens(results):
     return [result.action.tokens.tolist() for result in results]
 
 
-@pytest.mark.parametrize("method", sorted(m.name for m in METHODS.values() if m.exact))
+EXACT_METHODS = ["ar", "d_sd", "heisd_lossless", "jacobi", "r_sd"]
+
+
+def test_the_exact_methods_say_so_and_no_other():
+    assert sorted(m.name for m in METHODS.values() if m.exact) == EXACT_METHODS
+
+
+@pytest.mark.parametrize("method", EXACT_METHODS)
 def test_exact_methods_decode_the_tokens_of_autoregression(world, method):
     reference, results = run(world, "ar"), run(world, method)
     assert tokens(results) == tokens(reference)
@@ -152,6 +159,31 @@ def test_the_published_profile_brings_its_own_window(world):
     config = make_config({**world, "decode.method": "heisd_paper", "trajectory.window": 15})
     assert method_config(config).trajectory.window == 5
     assert method_config(replace(config, decode__method="heisd")).trajectory.window == 15
+
+
+def test_the_published_profile_is_that_of_the_published_code():
+    config = method_config(make_config({"decode.method": "heisd_paper"}))
+    trajectory, verify = config.trajectory, config.verify
+    assert (trajectory.window, trajectory.alpha) == (5, 0.5)
+    assert (trajectory.radius, trajectory.displacement) == ("centroid", "last_to_all")
+    assert (trajectory.radius_high, trajectory.displacement_high) == (0.015654, 0.128629)
+    assert (trajectory.threshold, trajectory.hysteresis, trajectory.dwell) == (0.217119, 1.0, 0)
+    assert (config.retrieval.top_k, config.draft.recombine) == (5, False)
+    assert (verify.rule, verify.sequence_budget, verify.token_budget, verify.strict) == (
+        "sequence_relaxed",
+        45,
+        25,
+        True,
+    )
+    assert (config.skip.rule, config.skip.max_consecutive) == ("schedule", 2)
+
+
+def test_a_configuration_cannot_relax_an_exact_method():
+    for method in EXACT_METHODS:
+        given = {"verify.rule": "token_relaxed", "skip.rule": "always", "verify.tighten": True}
+        config = method_config(make_config({**given, "decode.method": method}))
+        assert (config.verify.rule, config.verify.drafter_rule) == ("exact", "exact")
+        assert config.skip.rule == "never"
 
 
 def test_without_a_drafter_only_methods_that_live_by_it_are_refused(world):

@@ -69,6 +69,16 @@ def test_too_little_acceptance_teaches_nothing():
     assert lookahead.draft(some_request()).reason == "no_successor"
 
 
+def test_without_neighbours_in_this_step_the_old_way_is_followed_to_its_end():
+    retrieval = Retrieval()
+    lookahead = LookaheadDraftSource(retrieval, TOKENIZER, STATISTICS)
+    lookahead.observe(accepted(0.5))
+    assert first_values(lookahead.draft(some_request())) == 0.6
+    retrieval.last_hits = None  # the store is away: a held action is accepted instead
+    lookahead.observe(accepted(0.6))
+    assert first_values(lookahead.draft(some_request())) == 0.7
+
+
 class OneChain:
     def __init__(self, chain, kind, reason=""):
         self.chain, self.kind, self.reason = np.array([chain]), kind, reason

@@ -56,6 +56,30 @@ def test_low_scores_are_dropped():
     assert source(store, min_score=0.95).draft(some_request()).reason == "below_min_score"
 
 
+def test_only_neighbours_that_were_drafted_are_remembered():
+    store = ListStore([0.9, 0.2], np.zeros((2, 7)))
+    retrieval = source(store, min_score=0.5)
+    retrieval.draft(some_request())
+    assert retrieval.last_hits.score.tolist() == [np.float32(0.9)]
+    store.hits = ListStore([0.4], np.zeros((1, 7))).hits
+    retrieval.draft(some_request())
+    assert len(retrieval.last_hits) == 0
+
+
+def test_neighbours_of_an_earlier_step_are_forgotten_when_the_store_fails():
+    store = ListStore([0.9], np.zeros((1, 7)))
+    retrieval = source(store)
+    retrieval.draft(some_request())
+    assert len(retrieval.last_hits) == 1
+
+    def gone(*_):
+        raise StoreError("gone")
+
+    store.search = gone
+    retrieval.draft(some_request())
+    assert retrieval.last_hits is None  # else look-ahead would be a step late
+
+
 def test_unknown_task_gives_no_tree_and_a_reason():
     draft = source(ListStore([], [])).draft(some_request())
     assert (draft.tree, draft.reason) == (None, "unknown_task")

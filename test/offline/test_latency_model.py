@@ -40,6 +40,9 @@ def test_ablation_of_the_paper_follows_from_the_schedule_and_its_accounting(a100
     parts = {"verified": 130.6, "drafter": 143.4}
     published = model.hybrid_mix(0.729, 2 / 3, skipped=5.13, **parts)
     assert base / published == pytest.approx(2.38, abs=0.01)
+    # Two views and the query without the overhead: 21 ms.
+    views = model.hybrid_mix(0.729, 2 / 3, skipped=21.0, **parts)
+    assert base / views == pytest.approx(2.15, abs=0.01)
     # End to end, a skipped step contains vision and overhead: the same mix is 1.63x.
     honest = model.hybrid_mix(0.729, 2 / 3, skipped=74.0, **parts)
     assert base / honest == pytest.approx(1.63, abs=0.01)

@@ -66,15 +66,30 @@ def test_fused_metric_weighs_radius_and_displacement():
     assert math.isnan(fused_metric(math.nan, 0.0, 0.5, unit))
 
 
-def test_speed_at_the_published_boundary_of_libero_goal():
-    # With w = 5 and the published ranges, F = 0.143210 is a straight run of 2.00 mm per step.
-    config = TrajectoryConfig(
-        window=5, displacement="last_to_all", radius_high=0.016873, displacement_high=0.139051
-    )
-    meter = TrajectoryMeter(config)
-    for step in range(5):
-        metric = meter.update([0.0020 * step, 0.0, 0.0], step * PERIOD)
-    assert metric.fused == pytest.approx(0.1432, abs=5e-4)
+@pytest.mark.parametrize(
+    ("displacement_high", "radius_high", "threshold", "slow", "fast"),
+    [
+        # goal, spatial, object, long: speeds of a straight run at the boundary, mm per step, with
+        # the window of the ranges (5) and with 15.
+        (0.139051, 0.016873, 0.143210, 2.00, 0.29),
+        (0.128629, 0.015654, 0.217119, 2.81, 0.41),
+        (0.116458, 0.014151, 0.188199, 2.21, 0.32),
+        (0.102298, 0.012479, 0.4, 4.13, 0.60),
+    ],
+)
+def test_speed_at_the_published_boundaries(displacement_high, radius_high, threshold, slow, fast):
+    for window, speed in ((5, slow), (15, fast)):
+        config = TrajectoryConfig(
+            window=window,
+            displacement="last_to_all",
+            radius_high=radius_high,
+            displacement_high=displacement_high,
+        )
+        meter = TrajectoryMeter(config)
+        for step in range(window):
+            metric = meter.update([1e-3 * speed * step, 0.0, 0.0], step * PERIOD)
+        # F is linear in the speed, and the speeds are rounded to 0.01 mm.
+        assert metric.fused == pytest.approx(threshold, rel=0.006 / speed)
 
 
 def feed(meter, positions, *, start=0, frame_id="base"):

@@ -1,5 +1,7 @@
 """Bounded-deviation skip: the bound by hand, unbiased audits, and the brake."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from fakes import some_request
@@ -18,6 +20,8 @@ from heisd_ros.verify.audit import (
     top_deviation,
 )
 from heisd_ros.verify.skip import FixedSkip
+from heisd_ros.verify.skip_thresholds import SkipThresholds
+from heisd_ros.verify.verify_skip import VerifySkip
 
 OPEN, CLOSED = 31744, 31872
 CHAIN = [31800, 31801, 31802, 31803, 31804, 31805]
@@ -186,3 +190,35 @@ def test_inner_rule_hears_everything_and_audits_survive_the_episode():
     rule.reset()
     assert inner.calls == ["observe", "end True", "reset"]
     assert rule.record == AuditRecord(1, 0)
+
+
+def adaptive(record):
+    """An audited rule of learned thresholds, anchored where its request is."""
+    request = dataclasses.replace(
+        some_request(history=np.array([[31800] * 6 + [OPEN]])), position=np.zeros(3)
+    )
+    inner = VerifySkip(SkipThresholds(0.94, 0.02))
+    rule = audited(record, inner, rate=1e-9)
+    rule.observe(draft(), request, verified())
+    return rule, inner, request
+
+
+def test_an_episode_whose_skips_were_all_audited_teaches_nothing():
+    """Regression: thresholds moved in episodes that had not executed a single unverified draft."""
+    rule, inner, request = adaptive(AuditRecord())
+    for _ in range(3):
+        assert not rule.should_skip(draft(), request)
+        assert rule.vetoes == ("audit",)
+        rule.observe(draft(), request, verified())
+    rule.end_episode(success=False)
+    assert inner.table.of(request.task) == SkipThresholds(0.94, 0.02)
+
+
+def test_one_executed_skip_counts_whatever_is_audited_behind_it():
+    rule, inner, request = adaptive(AuditRecord(1000, 0))
+    assert rule.should_skip(draft(), request)
+    rule.record, rule._bound = AuditRecord(1, 1), 1.0  # from here on everything is audited
+    assert not rule.should_skip(draft(), request)
+    rule.observe(draft(), request, verified())
+    rule.end_episode(success=False)
+    assert inner.table.of(request.task).max_distance == pytest.approx(0.02 / 1.2)
