@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from types import TracebackType
 from typing import Any
 
 import yaml
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.bag_types import INSTALL, known_types, types_of
 from heisd_ros.demonstrations.bounded import check_mcap, unpack_file, unpack_zstd
 from heisd_ros.demonstrations.mcap_repair import repair_mcap
@@ -48,7 +48,7 @@ class BagMessage:
     content: Any
 
 
-class BagFiles:
+class BagFiles(Closing):
     """An open bag.
 
     Attributes:
@@ -118,19 +118,6 @@ class BagFiles:
     def close(self) -> None:
         """Close all files and remove what was unpacked."""
         self._stack.close()
-
-    def __enter__(self) -> BagFiles:
-        """Return the bag."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the bag."""
-        self.close()
 
     def _open(self, path: Path) -> Any:  # noqa: ANN401  (rosbags Reader)
         plain = self._unpacked(path) if path.suffix in COMPRESSED else path

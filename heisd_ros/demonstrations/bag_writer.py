@@ -7,9 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.bag_types import INSTALL, known_types
 from heisd_ros.errors import DataError, MissingDependencyError
 
@@ -18,7 +18,7 @@ QUEUED = 2000
 BAG_VERSION: Final = 9
 
 
-class BagWriter:
+class BagWriter(Closing):
     """A new bag. `put` never waits for the disk: what does not fit into the queue is counted.
 
     Attributes:
@@ -101,19 +101,6 @@ class BagWriter:
                 self.error = f"{type(error).__name__}: {error}"
                 continue
             self.written[topic] += 1
-
-    def __enter__(self) -> BagWriter:
-        """Return the writer."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the bag."""
-        self.close()
 
 
 def _open(folder: Path, facts: Mapping[str, str]) -> Any:  # noqa: ANN401  (rosbags Writer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from heisd_ros.demonstrations.episode import Episode
+from heisd_ros.files import whole_file
 from heisd_ros.types import Float32Array
 
 
@@ -45,12 +45,8 @@ class EmbeddingCache:
 
     def save(self, episode: Episode, views: list[int], vectors: Float32Array) -> None:
         """Store the embeddings of an episode."""
-        path = self._path(episode, views)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with partial.open("wb") as stream:
+        with whole_file(self._path(episode, views)) as stream:
             np.save(stream, vectors, allow_pickle=False)
-        partial.replace(path)
 
     def _path(self, episode: Episode, views: list[int]) -> Path:
         digest = hashlib.sha256(self._facts.encode())

@@ -6,7 +6,6 @@ The readers of every foreign format yield `Episode`; the store is built from it.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from heisd_ros.demonstrations.bounded import check_archive
 from heisd_ros.errors import DataError
+from heisd_ros.files import whole_file
 from heisd_ros.types import ACTION_DIM, Float32Array, Frame, ImageArray
 
 STATE_DIM = 8
@@ -121,9 +121,7 @@ def save_episode(path: Path, episode: Episode) -> None:
         "source": dict(episode.source),
         "privileged": sorted(episode.privileged),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + f".{os.getpid()}.part")
-    with partial.open("wb") as file:
+    with whole_file(path) as file:
         np.savez_compressed(
             file,
             allow_pickle=False,
@@ -133,7 +131,6 @@ def save_episode(path: Path, episode: Episode) -> None:
             facts=np.array(json.dumps(facts)),
             **dict(episode.privileged),
         )
-    partial.replace(path)
 
 
 def load_episode(path: Path, *, images: bool = True, privileged: bool = True) -> Episode:

@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections import Counter
@@ -17,7 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heisd_ros.demonstrations.folder_lock import lock_folder
 from heisd_ros.errors import DataError
+from heisd_ros.files import PARTIAL, write_whole
 
 PROFILE_FILE = "ingest.json"
 JOURNAL_FILE = "ingest.jsonl"
@@ -112,7 +113,7 @@ class IngestJournal:
         if found != wanted:
             results = []
             self._path.unlink(missing_ok=True)
-            _write_whole(folder / PROFILE_FILE, json.dumps(wanted, indent=1, sort_keys=True))
+            write_whole(folder / PROFILE_FILE, json.dumps(wanted, indent=1, sort_keys=True))
         for result in results:
             if all((folder / episode.file).is_file() for episode in result.episodes):
                 self.results[result.piece] = result
@@ -133,7 +134,7 @@ class IngestJournal:
     def _rewrite(self) -> None:
         """Drop torn lines, so that the next one starts on its own."""
         lines = [json.dumps(asdict(result)) + "\n" for result in self.results.values()]
-        _write_whole(self._path, "".join(lines))
+        write_whole(self._path, "".join(lines))
 
 
 def totals_of(results: Iterable[PieceResult]) -> Totals:
@@ -156,16 +157,13 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Iterator[IngestJourn
         DataError: If another ingest is at work there, or see `IngestJournal`.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = lock_folder(folder)
+    except BlockingIOError as error:
+        raise DataError(f"another ingest is at work in {folder}; wait for it") from error
     except OSError as error:
         raise DataError(f"cannot write to {folder}: {error}; give another --out") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(f"another ingest is at work in {folder}; wait for it") from error
-        for stale in folder.rglob("*.npz.*.part"):
+        for stale in folder.rglob(f"*.{PARTIAL}"):
             stale.unlink(missing_ok=True)
         yield IngestJournal(folder, facts)
     finally:
@@ -199,12 +197,3 @@ def _read_results(path: Path) -> Iterator[PieceResult]:
             content = json.loads(line)
             episodes = tuple(WrittenEpisode(**episode) for episode in content.pop("episodes"))
             yield PieceResult(episodes=episodes, **content)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    pending = path.with_name(f".{path.name}.new")
-    with pending.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    pending.replace(path)

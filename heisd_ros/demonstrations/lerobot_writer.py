@@ -12,12 +12,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.episode import Episode
 from heisd_ros.demonstrations.lerobot_statistics import StatisticsTable, feature_statistics
 from heisd_ros.demonstrations.readers.lerobot_meta import DATA_V3, VIDEO_V3, parquet
@@ -43,7 +43,7 @@ SCALARS = {
 }
 
 
-class LerobotWriter:
+class LerobotWriter(Closing):
     """Writes a data set; use as a context manager.
 
     Example:
@@ -89,16 +89,7 @@ class LerobotWriter:
         self._table: Any = None
         self._videos: dict[str, VideoFile] = {}
 
-    def __enter__(self) -> LerobotWriter:
-        """Return the writer."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Remove what was not finished."""
         self._close_files()
         shutil.rmtree(self._building, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from heisd_ros.demonstrations.task import normalise_task
 from heisd_ros.errors import StoreError
+from heisd_ros.files import sync_folder, write_whole
 
 SCHEMA = 2
 READABLE_SCHEMAS = (1, SCHEMA)
@@ -204,13 +204,7 @@ def manifest_to_text(manifest: Manifest) -> str:
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Make a build visible: replace the manifest in one atomic step."""
-    text = manifest_to_text(manifest)
-    pending = folder / f".{MANIFEST_NAME}.new"
-    with pending.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    pending.replace(folder / MANIFEST_NAME)
+    write_whole(folder / MANIFEST_NAME, manifest_to_text(manifest))
     sync_folder(folder)
 
 
@@ -241,15 +235,6 @@ def check_encoder(
                 f"store {store} was built with another {name}: expected {expected}, got {got}; "
                 f"{REBUILD} for the checkpoint and the configuration you serve"
             )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

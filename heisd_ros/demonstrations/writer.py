@@ -6,7 +6,6 @@ moment, or that runs out of disk, leaves the store that was there before untouch
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -16,13 +15,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.array_file import ArrayFile, write_array
 from heisd_ros.demonstrations.calibration import EXACT_BELOW_ROWS, calibrate_prefix
 from heisd_ros.demonstrations.episode_rows import EpisodeRows, check_episode, store_columns
+from heisd_ros.demonstrations.folder_lock import lock_folder
 from heisd_ros.demonstrations.manifest import (
     DTYPES,
     MANIFEST_NAME,
@@ -30,12 +30,12 @@ from heisd_ros.demonstrations.manifest import (
     Manifest,
     StoreProfile,
     TaskRecord,
-    sync_folder,
     write_manifest,
 )
 from heisd_ros.demonstrations.prefix import Matrix
 from heisd_ros.demonstrations.task import normalise_task
 from heisd_ros.errors import DataError, StoreError
+from heisd_ros.files import PARTIAL, sync_folder
 from heisd_ros.types import Float32Array
 
 LOG = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ DATA_FOLDER = re.compile(r"data-(\d{6})")
 FREE_SPACE_MARGIN = 1.05
 
 
-class StoreWriter:
+class StoreWriter(Closing):
     """Collects episodes and makes the store; use as a context manager.
 
     Example:
@@ -89,17 +89,6 @@ class StoreWriter:
         shutil.rmtree(self._building, ignore_errors=True)
         self._building.mkdir()
         self._spool = (self._building / SPOOL).open("wb")
-
-    def __enter__(self) -> StoreWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the build; what was not finished is removed."""
@@ -270,21 +259,15 @@ def _next_generation(out: Path) -> int:
 def _lock_folder(out: Path) -> int:
     """Make the folder, check that it is ours to replace, and lock it against other builds."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(out, os.O_RDONLY)
+        descriptor = lock_folder(out)
+    except BlockingIOError as error:
+        raise StoreError(f"another build is running in {out}; wait for it to end") from error
     except OSError as error:
         raise StoreError(f"cannot build in {out}: {error}; give another folder") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StoreError(f"another build is running in {out}; wait for it to end") from error
-    names = {entry.name for entry in out.iterdir()}
-    foreign = sorted(
-        name
-        for name in names - {MANIFEST_NAME, f".{MANIFEST_NAME}.new", BUILDING}
-        if not DATA_FOLDER.fullmatch(name)
-    )
+    for left_over in out.glob(f"{MANIFEST_NAME}.*.{PARTIAL}"):
+        left_over.unlink(missing_ok=True)
+    names = {entry.name for entry in out.iterdir()} - {MANIFEST_NAME, BUILDING}
+    foreign = sorted(name for name in names if not DATA_FOLDER.fullmatch(name))
     if foreign:
         os.close(descriptor)
         raise StoreError(f"{out} holds other files ({foreign[0]}); give a new or empty folder")

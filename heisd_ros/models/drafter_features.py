@@ -8,7 +8,6 @@ per episode, so that an interrupted run goes on where it stopped and nothing has
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from heisd_ros.demonstrations.episode import Episode, load_episode
 from heisd_ros.draft.continuation import DRAFTED_DIM
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import DataError
+from heisd_ros.files import whole_file
 from heisd_ros.models.openvla import OpenVlaTarget
 from heisd_ros.protocols import VisionEncoder
 from heisd_ros.types import Float32Array, IntArray, VisualFeatures
@@ -183,7 +183,5 @@ def _steps(
 
 def _save(file: Path, array: Float16Array) -> None:
     """Write the array; a reader sees the whole file or none of it."""
-    partial = file.with_name(f"{file.name}.{os.getpid()}.part")
-    with partial.open("wb") as stream:
+    with whole_file(file) as stream:
         np.save(stream, array)
-    partial.replace(file)

@@ -22,6 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from heisd_ros.errors import DataError, ModelError
+from heisd_ros.files import whole_file
 from heisd_ros.models.draft_block import DraftBlock
 from heisd_ros.models.drafter_features import DRAFTED, FeatureFile, FeatureSet
 from heisd_ros.models.drafter_losses import drafter_loss, evaluate
@@ -138,10 +139,8 @@ class DrafterTrainer:
             "history": self.history,
             "episodes": self.episodes,
         }
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".part")
-        torch.save(state, partial)
-        partial.replace(file)
+        with whole_file(file) as stream:
+            torch.save(state, stream)
 
     def load(self, file: Path) -> None:
         """Continue from a saved state.

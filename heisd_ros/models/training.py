@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from heisd_ros.files import whole_file
 from heisd_ros.models.auxiliary import AuxiliaryHeads, AuxiliaryLosses
 from heisd_ros.models.batches import Batch, BatchMaker
 from heisd_ros.models.small_vla import SmallVla, VlaOutputs
@@ -177,10 +178,8 @@ class Trainer:
             "seconds": self.seconds,
             "history": self.history,
         }
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".part")
-        torch.save(state, partial)
-        partial.replace(file)
+        with whole_file(file) as stream:
+            torch.save(state, stream)
 
     def load(self, file: Path) -> None:
         """Continue from a saved state."""

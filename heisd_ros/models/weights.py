@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from heisd_ros.closing import Closing
 from heisd_ros.errors import ModelError
 from heisd_ros.models.network import OpenVlaNetwork
 
@@ -51,7 +52,7 @@ def export_names(name: str) -> tuple[str, ...]:
     return (f"{LLM}model.{rest}",)
 
 
-class WeightFiles:
+class WeightFiles(Closing):
     """The tensors of a checkpoint folder, single or sharded, read one at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,10 +68,8 @@ class WeightFiles:
             handle = self._open(file)
             self._handles.update(dict.fromkeys(handle.keys(), handle))
 
-    def __enter__(self) -> WeightFiles:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Close all files."""
         self._stack.close()
 
     def __contains__(self, name: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -14,6 +13,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from heisd_ros.build import build_components, build_policy, free_memory
+from heisd_ros.closing import Closing
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.pilot import Decision, Policy
 from heisd_ros.errors import ConfigError, NotStartedError
@@ -34,7 +34,7 @@ OnReport = Callable[[Decision], None]
 POLL_S = 0.1
 
 
-class ComposedGraph:
+class ComposedGraph(Closing):
     """Perception, trajectory and decoder, and the simulation if there is one, each in its thread.
 
     Attributes:
@@ -142,17 +142,6 @@ class ComposedGraph:
         self._managed.clear()
         self._nodes.clear()
         self._threads.clear()
-
-    def __enter__(self) -> ComposedGraph:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _manage(self, node: ManagedNode) -> None:
         self._managed.append(node)

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
+from heisd_ros.closing import Closing
 from heisd_ros.errors import HeisdError
 
 STOP_S = 8.0
@@ -23,7 +23,7 @@ class NodeFailedError(HeisdError, RuntimeError):
     """A node ended before its time; the message carries its last words."""
 
 
-class Fleet:
+class Fleet(Closing):
     """Child processes with one log file each; leaving the `with` block ends all of them."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -116,7 +116,7 @@ class Fleet:
                 next_call = now + 1.0
             time.sleep(0.1)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all processes: by SIGINT, and what is left after a while by SIGKILL."""
         for process in self._processes.values():
             if process.poll() is None:
@@ -124,19 +124,6 @@ class Fleet:
         deadline = time.monotonic() + STOP_S
         for process in self._processes.values():
             _end(process, max(0.1, deadline - time.monotonic()))
-
-    def __enter__(self) -> Fleet:
-        """Return the fleet."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop everything."""
-        self.stop()
 
 
 def _end(process: subprocess.Popen[bytes], patience_s: float) -> None:

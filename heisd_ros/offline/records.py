@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from heisd_ros.errors import DataError, MissingDependencyError
+from heisd_ros.files import whole_file
 from heisd_ros.types import DecodeReport, DraftKind, FloatArray, IntArray, TrajectoryMetric
 
 STAGES = ("vision", "draft", "prefill", "decode", "total")
@@ -96,11 +96,9 @@ def write_record(folder: Path, record: EpisodeRecord) -> Path:
     table = arrow.Table.from_pylist(
         [_to_row(number, row) for number, row in enumerate(record.rows)], schema=_schema(arrow)
     ).replace_schema_metadata({_META: json.dumps(facts).encode()})
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.key.file_name
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    parquet.write_table(table, partial)
-    partial.replace(path)
+    with whole_file(path) as stream:
+        parquet.write_table(table, stream)
     return path
 
 

@@ -7,7 +7,6 @@ and gives the feature, the lm_head's input after the prompt.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from heisd_ros.demonstrations.episode import Episode, Step
 from heisd_ros.demonstrations.task import normalise_task
 from heisd_ros.draft.tree import DraftTree
 from heisd_ros.errors import DataError
+from heisd_ros.files import whole_file
 from heisd_ros.types import ACTION_DIM, BoolArray, Float32Array, FloatArray, IntArray
 from heisd_ros.verify.acceptance import SequenceRelaxedAcceptance
 from heisd_ros.verify.bias import index_bias
@@ -162,9 +162,7 @@ def accepted_whole(tokens: IntArray, answers: IntArray, rule: SequenceRelaxedAcc
 def save_tracks(path: Path, tracks: Sequence[SkipTrack]) -> None:
     """Write judged tracks: judging takes longest. A reader sees the whole file or none of it."""
     columns = {name: np.concatenate([getattr(t, name) for t in tracks]) for name in COLUMNS}
-    pending = path.with_name(f".{path.name}.{os.getpid()}.new")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with pending.open("wb") as stream:
+    with whole_file(path) as stream:
         np.savez_compressed(
             stream,
             allow_pickle=False,
@@ -172,7 +170,6 @@ def save_tracks(path: Path, tracks: Sequence[SkipTrack]) -> None:
             length=np.array([len(track) for track in tracks]),
             **columns,
         )
-    pending.replace(path)
 
 
 def load_tracks(path: Path) -> list[SkipTrack]:

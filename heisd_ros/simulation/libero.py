@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from heisd_ros.closing import Closing
 from heisd_ros.command.command import to_action_values
 from heisd_ros.errors import DataError
 from heisd_ros.protocols import EnvironmentStep
@@ -61,7 +61,7 @@ class EndEffector:
     finger_gap: float
 
 
-class LiberoEnvironment:
+class LiberoEnvironment(Closing):
     """One LIBERO task, one control period at a time; implements `protocols.Environment`.
 
     An episode is a function of its seed alone, bit for bit, whatever ran before in the process.
@@ -246,17 +246,6 @@ class LiberoEnvironment:
         if self._env is not None:
             self._env.close()
             self._env = None
-
-    def __enter__(self) -> LiberoEnvironment:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _place_objects(self, seed: int) -> None:
         # A soft reset keeps two things of the last episode: where the fixtures stand and the

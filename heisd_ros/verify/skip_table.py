@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from heisd_ros.errors import DataError
+from heisd_ros.files import write_whole
 from heisd_ros.verify.audit import AuditRecord
 from heisd_ros.verify.skip_thresholds import FeedbackSettings, SkipThresholds
 
@@ -183,14 +183,8 @@ def _learned(values: dict[str, float] | None) -> Learned:
 def _write(path: Path, kind: str, content: Mapping[str, Any]) -> None:
     whole = {"format": kind, "schema": SCHEMA, **content}
     whole["checksum"] = _checksum(whole)
-    pending = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pending.open("w", encoding="utf-8") as stream:
-            stream.write(json.dumps(whole, indent=1) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        pending.replace(path)
+        write_whole(path, json.dumps(whole, indent=1) + "\n")
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}; choose a writable folder") from error
 

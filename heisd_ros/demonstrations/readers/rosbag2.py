@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.bag_decisions import (
     SECOND_NS,
     RecordedDecision,
@@ -67,7 +67,7 @@ class BagSettings:
     salvage: bool = False
 
 
-class BagReader:
+class BagReader(Closing):
     """A bag, read in two passes: everything small at once, pictures as a stream.
 
     Attributes:
@@ -172,19 +172,6 @@ class BagReader:
     def close(self) -> None:
         """Close the bag."""
         self._files.close()
-
-    def __enter__(self) -> BagReader:
-        """Return the reader."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the bag."""
-        self.close()
 
     def _read_small(self) -> None:
         role_of = {topic: role for role, topic in self.topics.roles.items()}
