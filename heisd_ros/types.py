@@ -250,6 +250,18 @@ class Draft:
     reason: str = ""
     features: Float32Array | None = None
 
+    @classmethod
+    def nothing(cls, kind: DraftKind, reason: str = "") -> Draft:
+        """Return the draft of a source that has nothing to propose, or proposes it later."""
+        return cls(
+            kind,
+            None,
+            np.zeros(0, dtype=np.float32),
+            np.zeros((0, ACTION_DIM), dtype=np.int64),
+            np.zeros((0, ACTION_DIM)),
+            reason,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:

@@ -21,9 +21,13 @@ def test_a_file_appears_in_one_piece_and_its_folder_is_made(tmp_path):
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "b.txt"
     write_whole(path, "old\n")
-    with pytest.raises(RuntimeError), whole_file(path) as stream:
-        stream.write(b"half of the n")
+
+    def half():
+        yield b"half of the n"
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), whole_file(path) as stream:
+        stream.writelines(half())
     assert path.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [path]
 

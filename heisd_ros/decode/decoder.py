@@ -223,14 +223,7 @@ class HybridDecoder:
 
 def no_draft(reason: str) -> Draft:
     """Return the draft of a step that is decoded autoregressively."""
-    return Draft(
-        DraftKind.AR,
-        None,
-        np.zeros(0, dtype=np.float32),
-        np.zeros((0, ACTION_DIM), dtype=np.int64),
-        np.zeros((0, ACTION_DIM)),
-        reason,
-    )
+    return Draft.nothing(DraftKind.AR, reason)
 
 
 def _top_score(draft: Draft) -> float:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +17,24 @@ from PIL import Image
 
 from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.episode import Episode
+from heisd_ros.demonstrations.lerobot_description import (
+    CHUNK_SIZE,
+    info_of,
+    picture_keys,
+    schema_of,
+    tasks_table,
+)
 from heisd_ros.demonstrations.lerobot_statistics import StatisticsTable, feature_statistics
 from heisd_ros.demonstrations.readers.lerobot_meta import DATA_V3, VIDEO_V3, parquet
 from heisd_ros.demonstrations.readers.video import VideoFile, av
 from heisd_ros.errors import DataError
+from heisd_ros.files import write_whole
 from heisd_ros.types import ImageArray
 
-CODEBASE_VERSION = "v3.0"
 PICTURES = ("video", "png")
 FRAMES_PER_FILE = 20_000
 """About the 100 MB per file that the format's own tools aim at."""
-CHUNK_SIZE = 1000
-ACTION_NAMES = ["x", "y", "z", "rx", "ry", "rz", "gripper_1_open"]
-STATE_NAMES = ["x", "y", "z", "qx", "qy", "qz", "qw", "finger_gap"]
 EPISODES_FILE = "meta/episodes/chunk-000/file-000.parquet"
-SCALARS = {
-    "timestamp": "float32",
-    "frame_index": "int64",
-    "episode_index": "int64",
-    "index": "int64",
-    "task_index": "int64",
-    "next.success": "bool",
-}
 
 
 class LerobotWriter(Closing):
@@ -234,18 +228,7 @@ class LerobotWriter(Closing):
         return pa.table(columns, schema=self._schema(keys))
 
     def _schema(self, keys: list[str]) -> Any:  # noqa: ANN401
-        import pyarrow as pa
-
-        kinds = {"float32": pa.float32(), "int64": pa.int64(), "bool": pa.bool_()}
-        fields = [
-            ("action", pa.list_(pa.float32(), len(ACTION_NAMES))),
-            ("observation.state", pa.list_(pa.float32(), len(STATE_NAMES))),
-            *((name, kinds[kind]) for name, kind in SCALARS.items()),
-        ]
-        if self._pictures == "png":
-            cell = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-            fields += [(key, cell) for key in keys]
-        return pa.schema(fields)
+        return schema_of(keys if self._pictures == "png" else ())
 
     def _write_meta(self, first: Episode) -> None:
         import pyarrow as pa
@@ -253,72 +236,20 @@ class LerobotWriter(Closing):
         meta = self._building / "meta"
         (self._building / EPISODES_FILE).parent.mkdir(parents=True)
         self._parquet.write_table(pa.Table.from_pylist(self._rows), self._building / EPISODES_FILE)
-        tasks = pa.table({"task_index": list(self._tasks.values()), "task": list(self._tasks)})
-        index = {"index_columns": ["task"], "column_indexes": [], "columns": _PANDAS_COLUMNS}
-        tasks = tasks.replace_schema_metadata({b"pandas": json.dumps(index).encode()})
-        self._parquet.write_table(tasks, meta / "tasks.parquet")
+        self._parquet.write_table(tasks_table(self._tasks), meta / "tasks.parquet")
+        info = info_of(
+            first,
+            video=self._pictures == "video",
+            episodes=len(self._rows),
+            frames=self._frames,
+            tasks=len(self._tasks),
+        )
         for name, content in (
             ("stats.json", self._statistics.total()),
-            ("info.json", self._info(first)),
+            ("info.json", info),
             ("heisd.json", {"episodes": self._origins}),
         ):
-            with (meta / name).open("w", encoding="utf-8") as stream:
-                json.dump(content, stream, indent=1)
-                stream.flush()
-                os.fsync(stream.fileno())
-
-    def _info(self, first: Episode) -> dict[str, Any]:
-        video = self._pictures == "video"
-        return {
-            "codebase_version": CODEBASE_VERSION,
-            "robot_type": "unknown",
-            "total_episodes": len(self._rows),
-            "total_frames": self._frames,
-            "total_tasks": len(self._tasks),
-            "chunks_size": CHUNK_SIZE,
-            "data_files_size_in_mb": 100,
-            "video_files_size_in_mb": 500,
-            "fps": round(first.control_hz),
-            "splits": {"train": f"0:{len(self._rows)}"},
-            "data_path": DATA_V3,
-            "video_path": VIDEO_V3 if video else None,
-            "features": self._features(first),
-        }
-
-    def _features(self, first: Episode) -> dict[str, Mapping[str, Any]]:
-        height, width = first.images.shape[2:4]
-        picture: dict[str, Any] = {
-            "dtype": "video" if self._pictures == "video" else "image",
-            "shape": [height, width, 3],
-            "names": ["height", "width", "channels"],
-        }
-        if self._pictures == "video":
-            picture["info"] = {
-                "video.fps": round(first.control_hz),
-                "video.height": height,
-                "video.width": width,
-                "video.channels": 3,
-                "video.codec": "h264",
-                "video.pix_fmt": "yuv420p",
-                "video.is_depth_map": False,
-                "has_audio": False,
-            }
-        vectors = {"action": ACTION_NAMES, "observation.state": STATE_NAMES}
-        return {
-            **{
-                name: {"dtype": "float32", "shape": [len(names)], "names": names}
-                for name, names in vectors.items()
-            },
-            **dict.fromkeys(picture_keys(first), picture),
-            **{
-                name: {"dtype": kind, "shape": [1], "names": None} for name, kind in SCALARS.items()
-            },
-        }
-
-
-def picture_keys(episode: Episode) -> list[str]:
-    """Return the features that hold the pictures, in camera order."""
-    return [f"observation.images.{camera}" for camera in episode.cameras]
+            write_whole(meta / name, json.dumps(content, indent=1))
 
 
 def png_of(image: ImageArray) -> bytes:
@@ -326,10 +257,3 @@ def png_of(image: ImageArray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-_PANDAS_COLUMNS = [
-    {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
-    for name, kind, numpy in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-]
-"""What pandas needs to find the index again."""

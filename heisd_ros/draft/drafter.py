@@ -18,7 +18,6 @@ from heisd_ros.draft.continuation import DRAFTED_DIM
 from heisd_ros.draft.tree import ROOT, DraftTree
 from heisd_ros.errors import ConfigError, ModelError
 from heisd_ros.types import (
-    ACTION_DIM,
     Acceptance,
     Draft,
     DraftKind,
@@ -152,9 +151,7 @@ class DrafterDraftSource:
 
 def after_prefill() -> Draft:
     """Return the draft of a step that is drafted behind the prefill: no tree, and no reason."""
-    nothing = np.zeros((0, ACTION_DIM))
-    scores = np.zeros(0, dtype=np.float32)
-    return Draft(DraftKind.DRAFTER, None, scores, nothing.astype(np.int64), nothing)
+    return Draft.nothing(DraftKind.DRAFTER)
 
 
 def features_before(verified: Verified, count: int) -> Any:  # noqa: ANN401

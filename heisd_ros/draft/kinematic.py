@@ -131,12 +131,9 @@ class HoldDraftSource:
 def _chain_draft(
     tokens: IntArray | None, tokenizer: ActionTokenizer, statistics: ActionStatistics
 ) -> Draft:
-    scores = np.zeros(0, dtype=np.float32)
     if tokens is None:
-        nothing = np.zeros((0, ACTION_DIM))
-        return Draft(
-            DraftKind.KINEMATIC, None, scores, nothing.astype(np.int64), nothing, "no_history"
-        )
+        return Draft.nothing(DraftKind.KINEMATIC, "no_history")
+    scores = np.zeros(0, dtype=np.float32)
     chain = np.clip(tokens, tokenizer.first_id, tokenizer.last_id)[None]
     actions = statistics.denormalize(tokenizer.decode(chain))
     return Draft(DraftKind.KINEMATIC, DraftTree.from_chains(chain), scores, chain, actions)

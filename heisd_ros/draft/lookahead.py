@@ -33,12 +33,9 @@ class LookaheadDraftSource:
 
     def draft(self, request: DraftRequest) -> Draft:  # noqa: ARG002
         """Draft the following action; each one is offered once."""
-        scores = np.zeros(0, dtype=np.float32)
         if not len(self._future):
-            nothing = np.zeros((0, ACTION_DIM), dtype=np.int64)
-            return Draft(
-                DraftKind.LOOKAHEAD, None, scores, nothing, nothing.astype(float), "no_successor"
-            )
+            return Draft.nothing(DraftKind.LOOKAHEAD, "no_successor")
+        scores = np.zeros(0, dtype=np.float32)
         actions, self._future = self._future[:1], self._future[1:]
         chains = self._tokenizer.encode(self._statistics.normalize(actions))
         return Draft(DraftKind.LOOKAHEAD, DraftTree.from_chains(chains), scores, chains, actions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heisd_ros.action_space.statistics import (
-    ActionStatistics,
-    ProprioStatistics,
-    statistics_keys,
-)
+from heisd_ros.action_space.statistics import ActionStatistics
 from heisd_ros.errors import ConfigError, ModelError, ShapeError
 from heisd_ros.models.checkpoint import Checkpoint
 from heisd_ros.models.device import choose_device, choose_dtype, device_name, use_threads
 from heisd_ros.models.frame_encoder import FrameEncoder
+from heisd_ros.models.model_facts import model_info, state_statistics
 from heisd_ros.models.network import OpenVlaNetwork
 from heisd_ros.models.prefill import ReusingPrefill
 from heisd_ros.models.prompt import PromptEncoder
@@ -86,7 +82,7 @@ class OpenVlaTarget:
             info.max_nodes,
             compiled=compiled,
         )
-        self._state_statistics = _state_statistics(checkpoint, statistics_key)
+        self._state_statistics = state_statistics(checkpoint, statistics_key)
         self._reusing = None
         if reuse is not None:
             self._reusing = ReusingPrefill(network, self._decoder, reuse, compiled=compiled)
@@ -326,41 +322,3 @@ class OpenVlaTarget:
             raise ShapeError(f"this checkpoint needs a state of shape {expected}, got {found}")
         values = self._state_statistics.normalize(state)
         return torch.as_tensor(values, dtype=self.dtype, device=self.device)[None]
-
-
-def _state_statistics(checkpoint: Checkpoint, key: str) -> ProprioStatistics | None:
-    size = checkpoint.network.state_size
-    if size == 0:
-        return None
-    found = ProprioStatistics.load(checkpoint.folder, key)
-    if found.size != size:
-        raise ModelError(
-            f"statistics {found.key!r} describe a state of {found.size} values, but proprio_size "
-            f"in config.json is {size}; take both from the same training run"
-        )
-    return found
-
-
-def model_info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: int) -> ModelInfo:
-    """Return what others need to know about a checkpoint.
-
-    Args:
-        checkpoint: Its description.
-        vision_hash: Hash of the vision weights.
-        pool: Pooling of the DINOv2 patches in the embedding.
-        max_nodes: Largest draft tree.
-    """
-    network = checkpoint.network
-    facts = f"{vision_hash} {checkpoint.preprocessing} {pool}"
-    return ModelInfo(
-        path=str(checkpoint.folder),
-        fingerprint=hashlib.sha256(facts.encode()).hexdigest()[:16],
-        vocab_size=network.vocab_size,
-        n_bins=network.n_bins,
-        views=network.views,
-        embedding_size=network.patch_dim,
-        state_size=network.state_size,
-        hidden_size=network.llm.hidden,
-        max_nodes=max_nodes,
-        statistics_keys=statistics_keys(checkpoint.folder),
-    )

@@ -13,8 +13,9 @@ from heisd_ros.models.device import choose_device, choose_dtype
 from heisd_ros.models.draft_block import DraftBlock
 from heisd_ros.models.draft_head import EagleDraftHead
 from heisd_ros.models.llama import LlamaConfigView
+from heisd_ros.models.model_facts import model_info
 from heisd_ros.models.network import NetworkConfig, unfilled_network
-from heisd_ros.models.openvla import OpenVlaTarget, model_info
+from heisd_ros.models.openvla import OpenVlaTarget
 from heisd_ros.models.quantised import is_quantised, quantise
 from heisd_ros.models.small_tokenizer import write_tokenizer
 from heisd_ros.models.tiny import KEY, fill_randomly, tiny_config, tiny_statistics

@@ -137,24 +137,17 @@ def row_of(
     decision: RecordedDecision, bag: BagReader, *, start_ns: int, threshold: float
 ) -> StepRow:
     """Return a recorded decision as the row of a run record."""
-    state, report = bag.state_at(decision.image_ns), decision.report
-    return StepRow(
+    row = StepRow.of(
+        decision.report,
+        bag.state_at(decision.image_ns),
         stamp_s=(decision.image_ns - start_ns) * 1e-9,
-        position=(NAN, NAN, NAN) if state is None else tuple(map(float, state.position)),
-        gripper=NAN if state is None else state.gripper_opening,
+        threshold=threshold,
+    )
+    return dataclasses.replace(
+        row,
         twist=tuple(map(float, decision.twist)),
         gripper_command=decision.opening,
-        kind=report.kind.value,
-        skipped=report.skipped,
-        fused=report.fused,
-        threshold=threshold,
-        forwards=report.forwards,
-        accept_length=report.accept_length,
-        nodes=report.nodes,
-        top_score=report.top_score,
-        reason=report.reason,
         guard=decision.guard,
-        stage_ms=report.stage_ms,
         tokens=tuple(map(int, decision.tokens)) if decision.decided else (),
         action=tuple(map(float, decision.action)) if decision.decided else (),
     )

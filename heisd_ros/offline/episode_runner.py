@@ -13,10 +13,11 @@ import numpy as np
 from heisd_ros.build import Components, build_components, build_policy, build_store
 from heisd_ros.config import HeisdConfig, replace
 from heisd_ros.decode.methods import method_named
+from heisd_ros.decode.pilot import Policy
 from heisd_ros.demonstrations.episode import Episode, read_episodes
 from heisd_ros.errors import DataError
 from heisd_ros.offline.evaluation_plan import REPLAY, Plan, split_label
-from heisd_ros.offline.recording import Policy, RecordingPolicy, Shadow
+from heisd_ros.offline.recording import RecordingPolicy, Shadow
 from heisd_ros.offline.records import EpisodeKey, EpisodeRecord, write_record
 from heisd_ros.protocols import DemonstrationStore, Environment
 from heisd_ros.simulation.libero import LiberoEnvironment

@@ -5,29 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from heisd_ros.decode.pilot import Policy
 from heisd_ros.decode.stopwatch import Stopwatch
 from heisd_ros.offline.records import StepRecord
 from heisd_ros.protocols import VisionEncoder
 from heisd_ros.types import Action, DecodeResult, Observation
 
 NO_ACTION = Action(np.zeros(0, dtype=np.int64), np.zeros(0))
-
-
-class Policy(Protocol):
-    """Anything that acts: `HeisdPolicy`, or a baseline without a model."""
-
-    def reset(self, instruction: str) -> None:
-        """Start an episode."""
-
-    def act(self, observation: Observation) -> DecodeResult:
-        """Return the next action."""
-
-    def end_episode(self, success: bool) -> None:
-        """Close the episode."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from heisd_ros.offline.replay_notes import counts_text, projections
 from heisd_ros.offline.report_page import write_report
 from heisd_ros.offline.report_sections import REPLAY
 from heisd_ros.offline.run_facts import machine, versions
-from heisd_ros.offline.run_record import NAN, KeyFrame, RunRecord, StepRow, save_record
+from heisd_ros.offline.run_record import KeyFrame, RunRecord, StepRow, save_record
 from heisd_ros.share import config_file
 from heisd_ros.trajectory.metric import TrajectoryMeter
 from heisd_ros.types import DecodeResult, Observation
@@ -218,23 +218,16 @@ def _rows(steps: Sequence[Replayed], config: HeisdConfig) -> tuple[StepRow, ...]
 
 def step_row(step: Replayed, *, start_ns: int, threshold: float) -> StepRow:
     """Return a decision that was not sent to any arm as the row of a run record."""
-    state, report = step.observation.proprioception, step.result.report
     action = step.result.action
-    return StepRow(
+    row = StepRow.of(
+        step.result.report,
+        step.observation.proprioception,
         stamp_s=(step.observation.stamp_ns - start_ns) * 1e-9,
-        position=(NAN, NAN, NAN) if state is None else tuple(map(float, state.position)),
-        gripper=NAN if state is None else state.gripper_opening,
-        gripper_command=float(action.values[-1]),
-        kind=report.kind.value,
-        skipped=report.skipped,
-        fused=report.fused,
         threshold=threshold,
-        forwards=report.forwards,
-        accept_length=report.accept_length,
-        nodes=report.nodes,
-        top_score=report.top_score,
-        reason=report.reason,
-        stage_ms=report.stage_ms,
+    )
+    return dataclasses.replace(
+        row,
+        gripper_command=float(action.values[-1]),
         tokens=tuple(map(int, action.tokens)),
         action=tuple(map(float, action.values)),
     )

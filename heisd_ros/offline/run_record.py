@@ -18,7 +18,7 @@ from PIL import Image
 
 from heisd_ros.errors import DataError
 from heisd_ros.perception.images import MAX_PIXELS
-from heisd_ros.types import DecodeReport, DraftKind, ImageArray
+from heisd_ros.types import DecodeReport, DraftKind, ImageArray, Proprioception
 
 FORMAT = 1
 RUN_FILE = "run.json"
@@ -68,6 +68,27 @@ class StepRow:
     stage_ms: Mapping[str, float] = field(default_factory=dict)
     tokens: tuple[int, ...] = ()
     action: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls, report: DecodeReport, state: Proprioception | None, *, stamp_s: float, threshold: float
+    ) -> StepRow:
+        """Return the row of a decode report, without what was decided and sent."""
+        return cls(
+            stamp_s=stamp_s,
+            position=(NAN, NAN, NAN) if state is None else tuple(map(float, state.position)),
+            gripper=NAN if state is None else state.gripper_opening,
+            kind=report.kind.value,
+            skipped=report.skipped,
+            fused=report.fused,
+            threshold=threshold,
+            forwards=report.forwards,
+            accept_length=report.accept_length,
+            nodes=report.nodes,
+            top_score=report.top_score,
+            reason=report.reason,
+            stage_ms=report.stage_ms,
+        )
 
     def report(self) -> DecodeReport:
         """Return the decode report of this row, as `decode.report.summarise` takes it."""

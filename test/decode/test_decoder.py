@@ -277,6 +277,27 @@ def test_action_values_are_denormalised_tokens():
     assert some_metric().samples == 15
 
 
+class Listening(FixedSchedule):
+    def __init__(self):
+        super().__init__(ExactAcceptance())
+        object.__setattr__(self, "heard", [])
+
+    def observe(self, verified):
+        self.heard.append((len(verified.tree), verified.known, verified.accepted.accept_length))
+
+
+def test_the_schedule_hears_of_every_verification_and_the_source_of_its_own():
+    target = HashTarget(5)
+    chain = target.greedy()
+    chain[4:] = np.where(chain[4:] == 31744, 31745, 31744)
+    step, schedule = decoder(target, [chain]), Listening()
+    step._schedule = schedule
+    assert step.step(REQUEST).report.forwards == 3
+    # Six drafts, four right: five tokens; then one token per forward, each behind a known one.
+    assert schedule.heard == [(6, 0, 5), (1, 1, 2), (1, 1, 2)]
+    assert step._sources[DraftKind.RETRIEVAL].seen == [5]
+
+
 class RefusingAcceptance:
     """Takes nothing, not even what the target itself has decided."""
 
