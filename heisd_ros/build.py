@@ -18,7 +18,7 @@ from heisd_ros.composition.components import (
 )
 from heisd_ros.composition.drafts import build_continuations, build_drafter, build_sources
 from heisd_ros.composition.rules import build_rule, build_schedule, build_skip
-from heisd_ros.composition.stores import build_store
+from heisd_ros.composition.stores import NONE, build_store
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.decoder import HybridDecoder
 from heisd_ros.decode.methods import Method, method_config, method_named
@@ -28,6 +28,7 @@ from heisd_ros.protocols import Environment
 from heisd_ros.trajectory.metric import TrajectoryMeter
 
 __all__ = [
+    "NONE",
     "Components",
     "build_components",
     "build_decoder",

@@ -107,6 +107,7 @@ def test_merged_sources_share_one_tree_and_the_first_one_leads():
     assert draft.kind is DraftKind.RETRIEVAL
     assert len(draft.tree) == 10  # 6 + 4: the first two tokens are shared
     assert len(draft.chains) == 2
+    assert len(draft.scores) == 1  # the leading source's: others were not retrieved
 
 
 def test_a_source_without_an_idea_leaves_the_others_alone():
