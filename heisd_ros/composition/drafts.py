@@ -19,6 +19,9 @@ from heisd_ros.share import weights_dir
 from heisd_ros.types import DraftKind
 from heisd_ros.verify.kerv import KervContinuation
 
+JACOBI_BRANCHES = 4
+"""Branches of a rejected tree whose answers become guesses, see docs/decisions.md."""
+
 
 def build_sources(
     config: HeisdConfig, method: Method, parts: Components
@@ -47,8 +50,12 @@ def build_continuations(
             f"method {method.name!r} needs a drafter and draft.drafter names none for this model; "
             "train one with `heisd train-drafter`"
         )
-    made: dict[str, Continuation] = {methods.JACOBI: JacobiContinuation()}
-    made[methods.DRAFTER] = drafter or made[methods.JACOBI]
+    tree = JacobiContinuation(JACOBI_BRANCHES, max_nodes=config.draft.max_nodes)
+    made: dict[str, Continuation] = {
+        methods.JACOBI: JacobiContinuation(max_nodes=config.draft.max_nodes),
+        methods.JACOBI_TREE: tree,
+        methods.DRAFTER: drafter or tree,
+    }
     made[methods.KERV] = KervContinuation(made[methods.DRAFTER], parts.tokenizer)
     return {kind: made[name] for kind, name in method.finish.items()}
 

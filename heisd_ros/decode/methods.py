@@ -10,11 +10,11 @@
 | `spec_vla`       | none                            | drafter          | 9 bins        | never  |
 | `kerv`           | none                            | drafter, filter  | 5 to 15 bins  | never  |
 | `heisd_paper`    | Top-K chains / none             | AR / drafter     | 45, 25 / 9    | 2 of 3 |
-| `heisd`          | Top-K tree, 3 cheap chains      | Jacobi / drafter | configuration | same   |
-| `heisd_lossless` | the same                        | Jacobi           | exact         | never  |
+| `heisd`          | Top-K tree, 3 cheap chains      | tree / drafter   | configuration | same   |
+| `heisd_lossless` | the same                        | tree             | exact         | never  |
 
-The cheap chains are look-ahead, Kalman and the action before. `/` parts steps above and below the
-boundary.
+The cheap chains are look-ahead, Kalman and the action before; the tree is Jacobi's, of several
+branches. `/` parts steps above and below the boundary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heisd_ros.types import DraftKind
 RETRIEVAL, LOOKAHEAD, KALMAN, HOLD = "retrieval", "lookahead", "kalman", "hold"
 """Names of the draft sources that need no features of the target."""
 
-JACOBI, DRAFTER, KERV = "jacobi", "drafter", "kerv"
+JACOBI, JACOBI_TREE, DRAFTER, KERV = "jacobi", "jacobi_tree", "drafter", "kerv"
 """Names of what finishes an action; without one, one token per forward does."""
 
 CHEAP = (RETRIEVAL, LOOKAHEAD, KALMAN, HOLD)
@@ -176,14 +176,14 @@ METHODS: dict[str, Method] = {
             "heisd",
             "Hybrid boundary, every cheap draft in the prefill, relaxed acceptance.",
             drafts={DraftKind.RETRIEVAL: CHEAP, DraftKind.DRAFTER: CHEAP},
-            finish={DraftKind.RETRIEVAL: JACOBI, DraftKind.DRAFTER: DRAFTER},
+            finish={DraftKind.RETRIEVAL: JACOBI_TREE, DraftKind.DRAFTER: DRAFTER},
         ),
         Method(
             "heisd_lossless",
             "Every cheap draft in every step, exact acceptance: the tokens of AR.",
             fixed=DraftKind.RETRIEVAL,
             drafts={DraftKind.RETRIEVAL: CHEAP},
-            finish={DraftKind.RETRIEVAL: JACOBI},
+            finish={DraftKind.RETRIEVAL: JACOBI_TREE},
             settings={**EXACT, **UNSKIPPED},
         ),
     )

@@ -44,6 +44,7 @@ class FeaturedTarget(HashTarget):
 MAKERS = {
     "ar": AutoregressiveContinuation,
     "jacobi": JacobiContinuation,
+    "jacobi_tree": lambda: JacobiContinuation(4),
     "drafter": lambda: DrafterDraftSource(FixedHead(), total_nodes=10, depth=3, top_k=3),
     "kerv": lambda: KervContinuation(AutoregressiveContinuation(), ActionTokenizer()),
 }

@@ -82,13 +82,14 @@ def test_exact_acceptance_decodes_the_tokens_of_autoregression():
         assert result.report.forwards == target.forwards <= 7
 
 
-def test_jacobi_continuation_is_lossless_too_and_never_slower_than_autoregression():
+@pytest.mark.parametrize("branches", [1, 4])
+def test_jacobi_continuation_is_lossless_too_and_never_slower_than_autoregression(branches):
     rng = np.random.default_rng(1)
     total = 0
     for seed in range(1000):
         target = HashTarget(seed)
         chains = noisy_chains(rng, target.greedy(), int(rng.integers(1, 4)))
-        continuations = {DraftKind.RETRIEVAL: JacobiContinuation()}
+        continuations = {DraftKind.RETRIEVAL: JacobiContinuation(branches)}
         result = decoder(target, chains, continuations=continuations).step(REQUEST)
         assert result.action.tokens.tolist() == target.greedy().tolist()
         assert result.report.forwards == target.forwards <= 7

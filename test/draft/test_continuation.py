@@ -4,7 +4,7 @@ import numpy as np
 from fakes import some_request
 
 from heisd_ros.draft.continuation import AutoregressiveContinuation, JacobiContinuation
-from heisd_ros.draft.tree import DraftTree
+from heisd_ros.draft.tree import DraftTree, leaf_paths
 from heisd_ros.types import Draft, DraftKind, Verification, Verified
 from heisd_ros.verify.acceptance import ExactAcceptance
 
@@ -23,8 +23,8 @@ def verified(tree, target_next):
     return Verified(tree, answer, ExactAcceptance().accept(tree, answer.target_next))
 
 
-def begun(history=(BEFORE,), proposal=None):
-    continuation = JacobiContinuation()
+def begun(history=(BEFORE,), proposal=None, **settings):
+    continuation = JacobiContinuation(**settings)
     past = np.array(history, dtype=np.int64).reshape(-1, 7)
     continuation.begin(some_request(history=past), proposal or draft())
     return continuation
@@ -70,6 +70,33 @@ def test_answers_replace_the_guesses_as_far_as_they_go():
     last = verified(first, [10, 30, 31])
     tree = begun().propose(np.array([10]), last)
     assert tree.tokens.tolist() == [10, 30, 31, 24, 25, 26]
+
+
+def paths(tree):
+    return [np.asarray(tree.tokens)[list(path)].tolist() for path in leaf_paths(tree)]
+
+
+def test_every_branch_gives_a_chain_of_guesses_and_so_does_the_action_before():
+    proposal = DraftTree.from_paths([[50, 51], [12, 13, 14], [80]])
+    answers = [10, *(100 + np.asarray(proposal.tokens)).tolist()]
+    last = verified(proposal, answers)
+    tree = begun(branches=2).propose(last.accepted.tokens, last)
+    assert paths(tree) == [
+        [10, 112, 113, 114, 25, 26],  # the branch of 12 is nearest to the wanted 10
+        [10, 150, 151, 24, 25, 26],  # then that of 50; 80 is one too many
+        [10, 22, 23, 24, 25, 26],
+    ]
+
+
+def test_branches_that_agree_are_one_and_the_farthest_are_left_out_first():
+    proposal = DraftTree.from_paths([[50], [12]])
+    last = verified(proposal, [10, 30, 30])
+    assert paths(begun(branches=2).propose(last.accepted.tokens, last)) == [
+        [10, 30, 23, 24, 25, 26],
+        [10, 22, 23, 24, 25, 26],
+    ]
+    small = begun(branches=2, max_nodes=6).propose(last.accepted.tokens, last)
+    assert paths(small) == [[10, 30, 23, 24, 25, 26]]
 
 
 def test_nothing_is_filled_in_unverified():
