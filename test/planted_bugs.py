@@ -190,6 +190,28 @@ BUGS = (
         SKIP + "test_at_most_so_many_in_a_row_and_again_after_a_verification",
     ),
     Bug(
+        "audited steps teach like skipped ones",
+        "verify/verify_skip.py",
+        "self._waved_through = None  # an audit",
+        "pass  # an audit",
+        "test/verify/test_audit.py::test_an_episode_whose_skips_were_all_audited_teaches_nothing",
+    ),
+    Bug(
+        "look-ahead follows neighbours that were not drafted",
+        "draft/retrieval.py",
+        "hits.take(keep)",
+        "hits",
+        "test/draft/test_retrieval.py::test_only_neighbours_that_were_drafted_are_remembered",
+    ),
+    Bug(
+        "schedule hears of the first verification only",
+        "decode/decoder.py",
+        "            self._schedule.observe(last)\n",
+        "",
+        "test/decode/test_decoder.py::"
+        "test_the_schedule_hears_of_every_verification_and_the_source_of_its_own",
+    ),
+    Bug(
         "success narrows",
         "verify/skip_thresholds.py",
         "self.min_similarity - s.similarity_step",

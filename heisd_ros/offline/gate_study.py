@@ -129,11 +129,12 @@ def acceptable(bias: FloatArray, rule: VerifyConfig) -> BoolArray:
         bias: (n, 7), bins.
         rule: The budgets.
     """
+    within = np.less if rule.strict else np.less_equal
     good = bias[:, -1] < GRIPPER_FLIP
     for sequence in (ActionSequence.POSITION, ActionSequence.ROTATION):
         part = bias[:, SEQUENCE_SLICES[sequence]]
-        good &= part.sum(axis=1) <= rule.sequence_budget
-        good &= part.max(axis=1) <= rule.token_budget
+        good &= within(part.sum(axis=1), rule.sequence_budget)
+        good &= within(part.max(axis=1), rule.token_budget)
     return np.asarray(good, dtype=np.bool_)
 
 

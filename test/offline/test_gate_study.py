@@ -17,6 +17,9 @@ def test_good_means_accepted_by_the_sequence_rule():
         ]
     )
     assert acceptable(bias, VerifyConfig()).tolist() == [True, False, False, False, True]
+    assert not acceptable(bias, VerifyConfig(strict=True)).any()  # sums of 30 are not below 30
+    wider = VerifyConfig(sequence_budget=31, token_budget=16, strict=True)
+    assert acceptable(bias, wider).tolist() == [True, False, False, False, True]
 
 
 def stop_and_go(init, *, good_when_fast):
