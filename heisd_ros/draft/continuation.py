@@ -85,7 +85,7 @@ class JacobiContinuation:
 
 def _corrected(guess: IntArray, known: int, answers: list[int]) -> IntArray:
     """Return the guess with the answers in place of the tokens that follow the known ones."""
-    corrected = guess.copy()
+    corrected: IntArray = guess.copy()
     corrected[known : known + len(answers)] = answers
     return corrected
 
