@@ -44,8 +44,10 @@ class GuardResult:
 class CommandGuard:
     """Lets through commands that are safe, scales those that are too fast, refuses the rest.
 
-    Keeps the last passed command: the change from it is limited, and its gripper opening is kept
-    when a decision is refused. Not thread-safe; it belongs to the thread that decides.
+    The change is limited from what was published last, so the guard must be told of every command
+    that is (`sent`): a decision may never leave, and a zero may leave late. The gripper opening of
+    the last passed command is kept when a decision is refused. Not thread-safe: whoever decides in
+    one thread and publishes in another joins `check` and `sent` by a lock.
     """
 
     def __init__(self, config: CommandConfig, *, gripper: float = 1.0) -> None:
@@ -67,18 +69,28 @@ class CommandGuard:
             raise ConfigError("command.frame_id must name the frame of the twist")
         self._gripper = zero_command(config.frame_id, gripper).gripper
         self._counts: Counter[Reason] = Counter()
-        self.reset()
+        self._linear: FloatArray = np.zeros(3)
+        self._angular: FloatArray = np.zeros(3)
+        self._changed_ns: int | None = None
+        self._sent_ns = 0
 
     @property
     def counts(self) -> dict[Reason, int]:
         """How often each reason occurred."""
         return dict(self._counts)
 
-    def reset(self) -> None:
-        """The arm stands still: limit the next change from zero. Gripper and counts are kept."""
-        self._linear: FloatArray = np.zeros(3)
-        self._angular: FloatArray = np.zeros(3)
-        self._last_ns = 0
+    def sent(self, command: EndEffectorCommand, now_ns: int) -> None:
+        """Take what is being published, whatever it comes from: decision, hold, or a stop.
+
+        Args:
+            command: The next one on the wire.
+            now_ns: Time on the clock of the stamps, nanoseconds.
+        """
+        if not (command.linear.any() or command.angular.any()):
+            self._changed_ns = None
+        elif (command.linear != self._linear).any() or (command.angular != self._angular).any():
+            self._changed_ns = now_ns
+        self._linear, self._angular, self._sent_ns = command.linear, command.angular, now_ns
 
     def check(
         self,
@@ -170,7 +182,6 @@ class CommandGuard:
 
     def _refused(self, reasons: list[Reason], now_ns: int) -> GuardResult:
         self._counts.update(reasons)
-        self.reset()
         zero = zero_command(self._config.frame_id, self._gripper, stamp_ns=now_ns)
         return GuardResult(zero, tuple(reasons), passed=False)
 
@@ -178,19 +189,17 @@ class CommandGuard:
         self, command: EndEffectorCommand, now_ns: int, position: FloatArray | None
     ) -> GuardResult:
         config = self._config
-        if not 0 <= now_ns - self._last_ns <= config.lifetime_s * 1e9:
-            self.reset()  # the hold has run out since: the arm stands still
         share = self._share_of_step(now_ns)
         reasons = []
         linear, over = limit_norm(command.linear, config.max_linear)
         reasons += [Reason.LINEAR_LIMIT] * over
         angular, over = limit_norm(command.angular, config.max_angular)
         reasons += [Reason.ANGULAR_LIMIT] * over
-        linear, over = limit_change(linear, self._linear, config.max_linear_step * share)
-        reasons += [Reason.LINEAR_STEP] * over
-        angular, turned = limit_change(angular, self._angular, config.max_angular_step * share)
+        linear, moved = self._near(linear, self._linear, config.max_linear_step, now_ns)
+        reasons += [Reason.LINEAR_STEP] * moved
+        angular, turned = self._near(angular, self._angular, config.max_angular_step, now_ns)
         reasons += [Reason.ANGULAR_STEP] * turned
-        reasons += [Reason.RATE_LIMIT] * ((over or turned) and share < 1.0)
+        reasons += [Reason.RATE_LIMIT] * ((moved or turned) and share < 1.0)
         if position is not None:
             horizon_s = max(config.lifetime_s, 1.0 / config.control_hz)
             linear, over = limit_to_box(linear, position, self._box, horizon_s)
@@ -198,20 +207,35 @@ class CommandGuard:
         gripper = min(max(float(command.gripper), 0.0), 1.0)
         reasons += [Reason.GRIPPER_LIMIT] * (gripper != command.gripper)
         self._counts.update(reasons)
-        self._linear, self._angular = linear, angular
-        self._gripper, self._last_ns = gripper, now_ns
+        self._gripper = gripper
         safe = dataclasses.replace(command, linear=linear, angular=angular, gripper=gripper)
         return GuardResult(safe, tuple(reasons), passed=True)
+
+    def _near(
+        self, wanted: FloatArray, last: FloatArray, step: float, now_ns: int
+    ) -> tuple[FloatArray, bool]:
+        """Return the velocity within its share of a step from the last one sent, and if changed.
+
+        After a silence longer than a command lives nobody knows whether the arm still moves: its
+        controller may have stopped it. Then the velocity is also at most a step away from rest, as
+        far as the distance from the last one allows.
+        """
+        near, changed = wanted, False
+        if now_ns - self._sent_ns > self._config.lifetime_s * 1e9:
+            near, changed = limit_norm(near, step)
+        near, over = limit_change(near, last, step * self._share_of_step(now_ns))
+        return near, changed or over
 
     def _share_of_step(self, now_ns: int) -> float:
         """Return how much of the step limits a decision may use that comes this soon.
 
         Without it, decisions at ten times the control rate could change the velocity ten times as
-        fast. Whoever starts from rest has the whole step.
+        fast. Whoever starts from rest has the whole step, and so has the first decision after the
+        clock has gone back.
         """
-        if self._last_ns == 0:
+        if self._changed_ns is None or now_ns < self._changed_ns:
             return 1.0
-        periods = (now_ns - self._last_ns) * 1e-9 * self._config.control_hz
+        periods = (now_ns - self._changed_ns) * 1e-9 * self._config.control_hz
         return min(1.0, periods * self._config.rate_margin)
 
     def _frame_faults(self, command: EndEffectorCommand, position_frame: str) -> list[Reason]:

@@ -50,6 +50,9 @@ class Reason(str, Enum):
     ESTOP_SILENT = "estop_silent"
     DEADMAN = "deadman"
 
+    # Who else is there.
+    FOREIGN_PUBLISHER = "foreign_publisher"
+
     # Beyond the twist: MoveIt Servo and the gripper.
     SERVO_NOT_READY = "servo_not_ready"
     SERVO_REFUSED = "servo_refused"

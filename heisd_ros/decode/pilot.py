@@ -13,7 +13,7 @@ from typing import Protocol
 from heisd_ros.command.arming import Arming
 from heisd_ros.command.debounce import GripperDebounce
 from heisd_ros.command.guard import CommandGuard, GuardResult
-from heisd_ros.command.hold import CommandHold
+from heisd_ros.command.hold import STALE, CommandHold
 from heisd_ros.command.reasons import Reason
 from heisd_ros.command.tail import ZeroTail
 from heisd_ros.config import HeisdConfig
@@ -99,6 +99,7 @@ class Pilot:
         now_ns: Callable[[], int],
         steady_ns: Callable[[], int],
         pace: float = 1.0,
+        lockstep: bool = False,
         arming: Arming | None = None,
     ) -> None:
         """Join the parts.
@@ -109,12 +110,14 @@ class Pilot:
             now_ns: The clock of the stamps, nanoseconds.
             steady_ns: A clock that never jumps, nanoseconds: it limits how long a command lives.
             pace: Seconds of the stamps' clock per second of the steady clock.
+            lockstep: Whether the clock of the stamps waits for each decision.
             arming: Whether motion may leave; None for a simulated arm.
         """
         command = config.command
         self._policy = policy
         self._config = command
         self._now_ns, self._steady_ns, self._pace = now_ns, steady_ns, pace
+        self._lockstep = lockstep
         self.arming = arming or Arming(config.arming, simulated=True)
         self._guard = CommandGuard(command)
         self._hold = CommandHold(round(command.lifetime_s / pace * 1e9), frame_id=command.frame_id)
@@ -165,37 +168,37 @@ class Pilot:
         with self._lock:
             self._rest(reason)
 
-    def held(self, stamp_ns: int) -> EndEffectorCommand:
-        """Return what to send now: the last decision while it lives and may move, else zero."""
-        with self._lock:
-            return self._held(stamp_ns)
+    def next_command(
+        self, stamp_ns: int, decision: Decision | None = None
+    ) -> EndEffectorCommand | None:
+        """Return what to publish now, None for silence; the guard takes it for published.
 
-    def sends(self, command: EndEffectorCommand) -> bool:
-        """Return whether this command is to be sent; to be asked once for each, in order.
+        That is a new decision, the last one while it lives and may move, or zero. At rest the
+        configuration decides between zeros and silence. A dry run is silent, so that somebody else
+        can move the arm.
 
-        At rest the configuration decides between zeros and silence. A dry run is silent, so that
-        somebody else can move the arm.
-        """
-        with self._lock:
-            silent = self._config.rest == "silence" or self._blocked in SILENT
-            return self._tail.passes(command, silent=silent)
-
-    def released(self, decision: Decision, stamp_ns: int) -> EndEffectorCommand:
-        """Return what to send right after a decision: its command, unless motion has ended since.
-
-        Its age counts on the clock of the stamps. So simulation in lockstep, where that clock
-        stands still, gets every decision, however slow this process is.
+        Whoever calls this publishes before anybody calls it again.
 
         Args:
-            decision: The newest one.
             stamp_ns: Time on the clock of the stamps, nanoseconds.
+            decision: One that has just been made; nothing else is looked at if motion has not been
+                ended since. Its age counts on the clock of the stamps. So simulation in lockstep,
+                where that clock stands still, gets every decision, however slow this process is.
         """
         with self._lock:
-            self._enforce_arming()
-            command = self._standing
-            if command is not decision.command or not self._is_alive(command, stamp_ns):
-                return self._held(stamp_ns)
-            return dataclasses.replace(command, stamp_ns=stamp_ns)
+            command = None if decision is None else self._released(decision, stamp_ns)
+            unseen = False
+            if command is None:
+                command = self._held(stamp_ns)
+                # An arm in lockstep acts on decisions only. It never sees the zeros that are said
+                # while its time stands still; how many there are depends on this machine.
+                unseen = self._lockstep and self._hold.reason == STALE
+            silent = self._config.rest == "silence" or self._blocked in SILENT
+            if not self._tail.passes(command, silent=silent):
+                return None
+            if not unseen:
+                self._guard.sent(command, self._now_ns())
+            return command
 
     def decide(self, observation: Observation) -> Decision:
         """Let the policy act and check the outcome; never raises because of the policy."""
@@ -257,6 +260,14 @@ class Pilot:
         self._blocked = block
         return block
 
+    def _released(self, decision: Decision, stamp_ns: int) -> EndEffectorCommand | None:
+        """Return the decision's command unless motion has been ended since, or it is too old."""
+        self._enforce_arming()
+        command = self._standing
+        if command is not decision.command or not self._is_alive(command, stamp_ns):
+            return None
+        return dataclasses.replace(command, stamp_ns=stamp_ns)
+
     def _held(self, stamp_ns: int) -> EndEffectorCommand:
         if not self._stopped:
             self._enforce_arming()
@@ -275,7 +286,6 @@ class Pilot:
     def _rest(self, reason: str) -> None:
         self._standing = None
         self._hold.clear(reason)
-        self._guard.reset()
 
     def _is_alive(self, command: EndEffectorCommand, now_ns: int) -> bool:
         return 0 <= now_ns - command.stamp_ns <= self._config.lifetime_s * 1e9

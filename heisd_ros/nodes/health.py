@@ -11,6 +11,7 @@ from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.assembler import NO_CLOCK, ObservationAssembler
 from heisd_ros.decode.pilot import Pilot
 from heisd_ros.nodes.managed import Status
+from heisd_ros.nodes.rivals import Rivals
 from heisd_ros.nodes.worker import LatestWorker
 
 BLOCKED = "decision_blocked"
@@ -18,19 +19,21 @@ EMERGENCIES = (Reason.ESTOP.value, Reason.ESTOP_SILENT.value)
 
 
 class DecoderHealth:
-    """Reads pilot, assembler and worker; changes none of them. Loggers are those of rclpy."""
+    """Reads what it is given and changes nothing. Loggers are those of rclpy."""
 
     def __init__(
         self,
         pilot: Pilot,
         assembler: ObservationAssembler,
         worker: LatestWorker,
+        rivals: Rivals,
         config: HeisdConfig,
         *,
         simulated: bool,
     ) -> None:
         """Take what is watched; `simulated`: whether time comes from /clock."""
         self._pilot, self._assembler, self._worker = pilot, assembler, worker
+        self._rivals = rivals
         # In lockstep the arm rests whenever a decision takes longer than a command lives.
         self._quiet = simulated and config.simulation.clock == "lockstep"
         self._longest_ns = round(config.command.image_timeout_s * 1e9)
@@ -44,6 +47,7 @@ class DecoderHealth:
             "holding": pilot.hold_reason or "decision",
             "armed": pilot.arming.armed,
             "skipped_pictures": self._worker.dropped,
+            "other_publishers": ", ".join(self._rivals.found),
             **pilot.counts,
         }
         if self._worker.busy_ns() > self._longest_ns:
@@ -52,6 +56,11 @@ class DecoderHealth:
             return Status(DiagnosticStatus.ERROR, pilot.fatal or pilot.stopped, values)
         if pilot.hold_reason in EMERGENCIES:
             return Status(DiagnosticStatus.ERROR, pilot.hold_reason, values)
+        if self._rivals.found:
+            # In a dry run somebody else may move the arm: that is what its silence is for.
+            level = DiagnosticStatus.ERROR if pilot.arming.armed else DiagnosticStatus.WARN
+            text = f"{Reason.FOREIGN_PUBLISHER.value} {', '.join(self._rivals.found)}"
+            return Status(level, text, values)
         if pilot.hold_reason:
             text = f"{pilot.hold_reason} {self._assembler.reason}".strip()
             return Status(DiagnosticStatus.WARN, text, values)

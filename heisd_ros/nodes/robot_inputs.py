@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from geometry_msgs.msg import PoseStamped
+from rclpy.event_handler import QoSSubscriptionMatchedInfo, SubscriptionEventCallbacks
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 
@@ -21,12 +22,15 @@ from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
 from heisd_ros.nodes.identity import check_encoder
 from heisd_ros.types import VisualFeatures
 
+Subscription = tuple[Any, str, Callable[[Any], None], Any, dict[str, Any]]
+
 
 class RobotInputs:
     """Feeds an assembler from four topics.
 
     Attributes:
         vision_ms: Encoding time of recent pictures by their stamp, ms.
+        expects_metric: Whether somebody publishes the metric; if nobody does, the policy measures.
     """
 
     def __init__(
@@ -54,18 +58,24 @@ class RobotInputs:
             then: Called after each message that brought something.
         """
         self.vision_ms: RecentItems[float] = RecentItems()
+        self.expects_metric = False
         self._node, self._assembler, self._config = node, assembler, config
         self._counts, self._fingerprint, self._exchange = counts, fingerprint, exchange
         self._lockstep, self._then = lockstep, then
 
-    def subscriptions(self) -> tuple[tuple[Any, str, Callable[[Any], None], Any], ...]:
-        """Return message class, topic, callback and profile of each input."""
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Return message class, topic, callback, profile and options of each input."""
+        self.expects_metric = False
+        matched = {"event_callbacks": SubscriptionEventCallbacks(matched=self._on_metric_matched)}
         return (
-            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
-            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS),
-            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR),
-            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
+            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES, {}),
+            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS, matched),
+            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR, {}),
+            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR, {}),
         )
+
+    def _on_metric_matched(self, change: QoSSubscriptionMatchedInfo) -> None:
+        self.expects_metric = change.current_count > 0
 
     def _on_embedding(self, message: VisualEmbedding) -> None:
         try:

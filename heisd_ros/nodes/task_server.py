@@ -13,6 +13,7 @@ from heisd_ros.action import ExecuteTask
 from heisd_ros.decode.pilot import Decision
 from heisd_ros.nodes import topics
 from heisd_ros.nodes.clock import now_ns
+from heisd_ros.types import DecodeReport
 
 SUCCESS, FAILED, DEADLINE = "success", "failure", "deadline"
 CANCELED, REPLACED, NEW_INSTRUCTION = "canceled", "replaced", "new_instruction"
@@ -45,7 +46,7 @@ class TaskServer:
         self._node, self._ready, self._begin, self._end = node, ready, begin, end
         self._goal: Any = None
         self._deadline_ns = 0
-        self._newest: Decision | None = None
+        self._newest: DecodeReport | None = None
         self._steps = self._told = 0
         self._server = ActionServer(
             node,
@@ -64,7 +65,7 @@ class TaskServer:
 
     def note(self, decision: Decision) -> None:
         """Take a decision, for the feedback; from the deciding thread."""
-        self._newest = decision
+        self._newest = None if decision.result is None else decision.result.report
         self._steps += 1
 
     def tick(self) -> None:
@@ -107,14 +108,12 @@ class TaskServer:
         return GoalResponse.REJECT
 
     def _accept(self, goal: Any) -> None:  # noqa: ANN401  (ServerGoalHandle)
+        mark_executing(goal)
+        self._begin(goal.request.instruction.strip())  # motion for the old goal ends first
         self.finish(REPLACED)
-        self._begin(goal.request.instruction.strip())
         deadline_ns = round(goal.request.deadline_s * SECOND_NS)
         self._deadline_ns = now_ns(self._node) + deadline_ns if deadline_ns else 0
         self._steps = self._told = 0
-        # `goal.execute()` would wait for an execute callback, and a waiting coroutine keeps
-        # rclpy's executor turning without a pause: the goal is led by `tick` instead.
-        goal._update_state(GoalEvent.EXECUTE)
         self._goal = goal
 
     def _stop(self, reason: str) -> None:
@@ -123,10 +122,9 @@ class TaskServer:
 
     def _publish_feedback(self) -> None:
         self._told = self._steps
-        result = None if self._newest is None else self._newest.result
-        if result is None:
+        report = self._newest
+        if report is None:
             return
-        report = result.report
         self._goal.publish_feedback(
             ExecuteTask.Feedback(
                 mode=report.kind.value,
@@ -136,6 +134,16 @@ class TaskServer:
                 latency_ms=float(report.stage_ms.get("total", 0.0)),
             )
         )
+
+
+def mark_executing(goal: Any) -> None:  # noqa: ANN401  (ServerGoalHandle)
+    """Let clients see a goal as executing; the only place that uses what rclpy calls private.
+
+    The public `goal.execute()` wants an execute callback that lasts as long as the goal. A blocking
+    one would stop this node's executor, and a waiting coroutine keeps it turning without a pause:
+    the goal is led by `tick` instead.
+    """
+    goal._update_state(GoalEvent.EXECUTE)
 
 
 def _return(answer: Answer, goal: Any) -> Answer:  # noqa: ANN401, ARG001

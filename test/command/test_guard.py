@@ -1,9 +1,10 @@
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from heisd_ros.command import CommandGuard, GuardReason, to_command
+from heisd_ros.command import CommandGuard, CommandHold, GuardReason, to_command, zero_command
 from heisd_ros.config import CommandConfig
 from heisd_ros.errors import ConfigError
 
@@ -94,30 +95,86 @@ def test_1e30_is_limited_not_refused():
     assert result.command.linear == pytest.approx([0.25, 0.0, 0.0])
 
 
-def test_change_is_measured_from_the_last_passed_command():
+def sent(guard, now_ns=NOW, **fields):
+    """Check a command and publish what is left of it."""
+    result = guard.check(command(now_ns=now_ns, **fields), now_ns)
+    guard.sent(result.command, now_ns)
+    return result
+
+
+def zero_is_sent(guard, now_ns):
+    guard.sent(zero_command("base", 1.0, stamp_ns=now_ns), now_ns)
+
+
+def test_change_is_measured_from_the_last_command_on_the_wire():
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.2, 0.0, 0.0)), NOW)
+    sent(guard, linear=(0.2, 0.0, 0.0))
     later = NOW + SECOND // 5
-    result = guard.check(command(linear=(-0.2, 0.0, 0.0), now_ns=later), later)
+    result = sent(guard, later, linear=(-0.2, 0.0, 0.0))
     assert result.reasons == (GuardReason.LINEAR_STEP,)
     # 0.25 away from +0.2 at most
     assert result.command.linear == pytest.approx([-0.05, 0.0, 0.0])
 
 
-def test_after_the_hold_ran_out_the_change_is_measured_from_zero():
+def test_a_decision_that_never_left_limits_nothing():
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.2, 0.0, 0.0)), NOW)
-    later = NOW + SECOND
+    sent(guard, linear=(0.2, 0.0, 0.0))
+    guard.check(command(linear=(0.0, 0.0, 0.0)), NOW)  # decided, and stopped before it was sent
+    later = NOW + SECOND // 5
     result = guard.check(command(linear=(-0.2, 0.0, 0.0), now_ns=later), later)
-    assert result.reasons == ()
+    assert result.command.linear == pytest.approx([-0.05, 0.0, 0.0])
 
 
-def test_after_a_refusal_the_change_is_measured_from_zero_and_the_gripper_is_kept():
+def test_without_a_zero_on_the_wire_the_arm_is_not_taken_for_standing_however_old_the_decision():
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.2, 0.0, 0.0), gripper=0.4), NOW)
+    sent(guard, linear=(0.2, 0.0, 0.0))
+    later = NOW + SECOND // 5 * 2  # longer than the decision lives, and nobody has said zero
+    result = sent(guard, later, linear=(-0.2, 0.0, 0.0))
+    assert result.reasons == (GuardReason.LINEAR_STEP,)
+    assert result.command.linear == pytest.approx([-0.05, 0.0, 0.0])
+
+
+def test_after_a_zero_on_the_wire_the_change_is_measured_from_zero():
+    guard = CommandGuard(CONFIG)
+    sent(guard, linear=(0.2, 0.0, 0.0))
+    later = NOW + SECOND // 5 * 2
+    zero_is_sent(guard, later)
+    assert sent(guard, later, linear=(-0.2, 0.0, 0.0)).reasons == ()
+
+
+def test_a_refusal_is_a_rest_only_once_its_zero_has_been_sent_and_the_gripper_is_kept():
+    guard = CommandGuard(CONFIG)
+    sent(guard, linear=(0.2, 0.0, 0.0), gripper=0.4)
     refused = guard.check(command(linear=(np.nan, 0.0, 0.0), gripper=1.0), NOW)
     assert_is_zero(refused, gripper=0.4)
-    assert guard.check(command(linear=(-0.2, 0.0, 0.0)), NOW).reasons == ()
+    later = NOW + SECOND // 5
+    reversal = command(linear=(-0.2, 0.0, 0.0), now_ns=later)
+    assert guard.check(reversal, later).reasons == (GuardReason.LINEAR_STEP,)
+    guard.sent(refused.command, later)
+    assert guard.check(reversal, later).reasons == ()
+
+
+def test_after_a_silence_the_velocity_is_near_rest_too_because_the_arm_may_have_stopped_itself():
+    config = dataclasses.replace(CONFIG, max_linear_step=0.1)
+    guard = CommandGuard(config)
+    for step, wanted in enumerate([0.1, 0.2, 0.2]):
+        now_ns = NOW + step * SECOND // 5
+        assert sent(guard, now_ns, linear=(wanted, 0.0, 0.0)).command.linear[0] == wanted
+    late = now_ns + SECOND  # nothing was sent for a second; 0.25 is wanted
+    result = sent(guard, late, linear=(0.25, 0.0, 0.0))
+    # 0.1 from rest, and that is 0.1 from 0.2.
+    assert result.reasons == (GuardReason.LINEAR_STEP,)
+    assert result.command.linear == pytest.approx([0.1, 0.0, 0.0])
+
+
+def test_after_a_silence_the_distance_from_the_last_command_wins():
+    config = dataclasses.replace(CONFIG, max_linear_step=0.1)
+    guard = CommandGuard(config)
+    for step, wanted in enumerate([0.1, 0.2, 0.25]):
+        now_ns = NOW + step * SECOND // 5
+        sent(guard, now_ns, linear=(wanted, 0.0, 0.0))
+    result = sent(guard, now_ns + SECOND, linear=(0.25, 0.0, 0.0))
+    assert result.command.linear == pytest.approx([0.15, 0.0, 0.0])  # 0.25 - 0.1 > 0.1
 
 
 @pytest.mark.parametrize(
@@ -221,30 +278,55 @@ def test_a_position_in_another_frame_says_nothing_about_the_workspace():
 def test_decisions_that_come_too_soon_share_the_step_limit():
     # 5 Hz with margin 2: the whole step of 0.25 m/s needs 100 ms, so 40 ms have 0.1 m/s.
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.0, 0.0, 0.0), angular=(0.0, 0.0, 0.0)), NOW)
+    sent(guard, linear=(0.02, 0.0, 0.0), angular=(0.0, 0.0, 0.0))
     soon = NOW + SECOND // 25
-    result = guard.check(command(linear=(0.2, 0.0, 0.0), now_ns=soon), soon)
+    result = sent(guard, soon, linear=(0.22, 0.0, 0.0))
     assert result.reasons == (
         GuardReason.LINEAR_STEP,
         GuardReason.RATE_LIMIT,
     )
-    assert result.command.linear == pytest.approx([0.1, 0.0, 0.0])
+    assert result.command.linear == pytest.approx([0.12, 0.0, 0.0])
     assert result.command.angular == pytest.approx([0.0, 0.0, 0.2])  # 0.8 * 0.4 = 0.32 rad/s
+
+
+def test_repeating_a_command_is_no_change_and_takes_no_time_from_the_next_one():
+    guard = CommandGuard(CONFIG)
+    held = sent(guard, linear=(0.02, 0.0, 0.0)).command
+    for step in range(1, 10):  # 50 Hz
+        guard.sent(dataclasses.replace(held, stamp_ns=0), NOW + step * SECOND // 50)
+    later = NOW + SECOND // 5
+    assert sent(guard, later, linear=(0.25, 0.0, 0.0)).reasons == ()
+
+
+def test_a_turn_alone_is_a_change_too():
+    guard = CommandGuard(CONFIG)
+    sent(guard, linear=(0.02, 0.0, 0.0), angular=(0.0, 0.0, 0.0))
+    later = NOW + SECOND
+    sent(guard, later, linear=(0.02, 0.0, 0.0), angular=(0.0, 0.0, 0.1))
+    result = sent(guard, later, linear=(0.2, 0.0, 0.0), angular=(0.0, 0.0, 0.1))
+    assert GuardReason.RATE_LIMIT in result.reasons
 
 
 def test_two_decisions_at_one_moment_cannot_change_the_motion():
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.1, 0.0, 0.0)), NOW)
-    result = guard.check(command(linear=(0.0, 0.2, 0.0)), NOW)
+    sent(guard, linear=(0.1, 0.0, 0.0))
+    result = sent(guard, linear=(0.0, 0.2, 0.0))
     assert result.command.linear == pytest.approx([0.1, 0.0, 0.0])
     assert GuardReason.RATE_LIMIT in result.reasons
 
 
+def test_a_clock_that_goes_back_does_not_lock_the_motion():
+    guard = CommandGuard(CONFIG)
+    sent(guard, linear=(0.02, 0.0, 0.0))
+    earlier = NOW - SECOND
+    assert sent(guard, earlier, linear=(0.1, 0.0, 0.0)).reasons == ()
+
+
 def test_at_the_control_rate_the_whole_step_is_free():
     guard = CommandGuard(CONFIG)
-    guard.check(command(linear=(0.0, 0.0, 0.0)), NOW)
+    sent(guard, linear=(0.0, 0.0, 0.0))
     later = NOW + SECOND // 5
-    assert guard.check(command(linear=(0.25, 0.0, 0.0), now_ns=later), later).reasons == ()
+    assert sent(guard, later, linear=(0.25, 0.0, 0.0)).reasons == ()
 
 
 def test_ten_thousand_random_actions_and_none_unsafe():
@@ -259,6 +341,7 @@ def test_ten_thousand_random_actions_and_none_unsafe():
         bad = rng.random(7) < 0.05
         values[bad] = rng.choice(special, bad.sum())
         result = guard.check_action(values, now_ns, observed_ns=now_ns)
+        guard.sent(result.command, now_ns)
         linear, angular = result.command.linear, result.command.angular
         assert np.isfinite([*linear, *angular, result.command.gripper]).all()
         assert np.linalg.norm(linear) <= CONFIG.max_linear
@@ -271,3 +354,40 @@ def test_ten_thousand_random_actions_and_none_unsafe():
         refused += not result.passed
         before = linear, angular
     assert 0 < refused < 10_000
+
+
+def test_a_starved_publisher_never_shows_a_larger_change_than_allowed():
+    """Decisions and the hold's repeats come at random times, some publishes not at all.
+
+    What counts is the sequence on the wire: what was told to `sent`.
+    """
+    rng = np.random.default_rng(5)
+    config = dataclasses.replace(CONFIG, max_linear_step=0.1, rate_margin=100.0)
+    guard = CommandGuard(config)
+    hold = CommandHold(300 * SECOND // 1000)
+    now_ns, wire, refused = NOW, [np.zeros(3)], 0
+
+    def publish(at_ns):
+        held = hold.at(at_ns)
+        guard.sent(held, at_ns)
+        wire.append(held.linear)
+
+    for _ in range(5000):
+        now_ns += int(rng.choice([1, 20, 20, 200, 350, 900])) * SECOND // 1000
+        event = rng.random()
+        if event < 0.4:
+            publish(now_ns)
+            continue
+        action = [*rng.normal(0.0, 0.05, 6), 1.0] if event < 0.9 else [np.nan] * 7
+        result = guard.check_action(action, now_ns, observed_ns=now_ns)
+        if result.passed:
+            hold.put(result.command, now_ns)
+        else:
+            hold.clear("non_finite")
+            refused += 1
+        if rng.random() < 0.5:  # otherwise this thread is not served before the next event
+            publish(now_ns)
+    changes = [(new, np.linalg.norm(new - old)) for old, new in pairwise(wire)]
+    assert len(changes) > 1000
+    assert refused > 100
+    assert max(change for new, change in changes if new.any()) <= config.max_linear_step

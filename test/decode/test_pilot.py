@@ -45,8 +45,17 @@ def observation(time, instruction="go", age_s=0.0):
     return Observation((), pose, instruction, stamp_ns=time.now - round(age_s * SECOND))
 
 
+def said(pilot):
+    """The next command on the wire; it must not be silence."""
+    command = pilot.next_command(0)
+    assert command is not None
+    return command
+
+
 def speed(pilot):
-    return float(np.linalg.norm(pilot.held(0).linear))
+    """Linear speed of the next command, zero for silence."""
+    command = pilot.next_command(0)
+    return 0.0 if command is None else float(np.linalg.norm(command.linear))
 
 
 def test_a_decision_is_held_for_its_lifetime_and_then_ends_in_zero():
@@ -151,7 +160,7 @@ def test_a_bad_action_is_refused_whole_and_the_gripper_stays(values, reason):
     decision = pilot.decide(observation(time))
     assert (decision.moves, decision.reason) == (False, reason)
     assert speed(pilot) == 0.0
-    assert pilot.held(0).gripper == 0.0
+    assert said(pilot).gripper == 0.0
 
 
 def test_too_fast_an_action_is_scaled_in_its_own_direction():
@@ -161,7 +170,7 @@ def test_too_fast_an_action_is_scaled_in_its_own_direction():
     decision = pilot.decide(observation(time))
     assert decision.moves
     assert "linear_limit" in decision.guard
-    assert pilot.held(0).linear.tolist() == pytest.approx([0.15, 0.2, 0.0])
+    assert said(pilot).linear.tolist() == pytest.approx([0.15, 0.2, 0.0])
 
 
 def test_a_flickering_gripper_changes_at_most_once():
@@ -172,7 +181,7 @@ def test_a_flickering_gripper_changes_at_most_once():
     openings = []
     for _ in range(6):
         pilot.decide(observation(time))
-        openings.append(pilot.held(0).gripper)
+        openings.append(said(pilot).gripper)
         time.pass_s(0.2)
     assert not any(a != b for a, b in pairwise(openings))
     assert openings[0] == 1.0
@@ -221,9 +230,9 @@ def test_a_decision_is_released_however_slow_the_process_is_while_the_arms_time_
     pilot = pilot_of(constant(MOVE), time)
     decision = pilot.decide(observation(time))
     time.steady += SECOND  # longer than a command lives
-    assert pilot.released(decision, time.now).linear[0] == pytest.approx(0.05)
+    assert pilot.next_command(time.now, decision).linear[0] == pytest.approx(0.05)
     time.now += SECOND
-    assert pilot.released(decision, time.now).linear[0] == 0.0
+    assert pilot.next_command(time.now, decision).linear[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -234,7 +243,7 @@ def test_a_decision_is_not_released_after_motion_has_been_ended(end):
     pilot = pilot_of(constant(MOVE), time)
     decision = pilot.decide(observation(time))
     end(pilot)
-    released = pilot.released(decision, time.now)
+    released = pilot.next_command(time.now, decision)
     assert released.linear[0] == 0.0
     assert released.stamp_ns == time.now
 
@@ -245,7 +254,7 @@ def test_an_older_decision_is_not_released_in_place_of_the_newest():
     older = pilot.decide(observation(time))
     time.pass_s(0.2)
     pilot.decide(observation(time))
-    assert pilot.released(older, time.now).linear[0] == pytest.approx(0.1)
+    assert pilot.next_command(time.now, older).linear[0] == pytest.approx(0.1)
 
 
 def real_arm(time, script=None, **overrides):
@@ -280,13 +289,14 @@ def test_a_dry_run_is_silent_and_so_is_an_arm_at_rest_if_configured():
     time = Time()
     pilot = real_arm(time, command__rest="silence", command__rest_zeros=2)
     pilot.arming.arm(0)
-    assert not pilot.sends(pilot.held(0))  # nothing has moved yet
+    assert pilot.next_command(0) is None  # nothing has moved yet
     pilot.decide(observation(time))
-    assert pilot.sends(pilot.held(0))
+    assert pilot.next_command(0) is not None
     time.pass_s(1.0)
-    assert [pilot.sends(pilot.held(0)) for _ in range(4)] == [True, True, False, False]
+    silent = [pilot.next_command(0) is None for _ in range(4)]
+    assert silent == [False, False, True, True]
     pilot.stop()
-    assert [pilot.sends(pilot.held(0)) for _ in range(3)] == [True, True, False]
+    assert [pilot.next_command(0) is None for _ in range(3)] == [False, False, True]
 
 
 def test_disarming_sends_the_zeros_and_then_leaves_the_arm_to_others():
@@ -295,9 +305,9 @@ def test_disarming_sends_the_zeros_and_then_leaves_the_arm_to_others():
     pilot.arming.arm(0)
     pilot.decide(observation(time))
     pilot.arming.disarm()
-    sent = [(command := pilot.held(0), pilot.sends(command)) for _ in range(5)]
-    assert all(not command.linear.any() for command, _ in sent)
-    assert [passes for _, passes in sent] == [True, True, True, False, False]
+    sent = [pilot.next_command(0) for _ in range(5)]
+    assert [command is None for command in sent] == [False, False, False, True, True]
+    assert not any(command.linear.any() for command in sent[:3])
 
 
 def test_an_emergency_stop_ends_motion_at_the_next_command_and_waits_for_arming():
@@ -305,7 +315,7 @@ def test_an_emergency_stop_ends_motion_at_the_next_command_and_waits_for_arming(
     pilot = real_arm(time, arming__start="armed")
     decision = pilot.decide(observation(time))
     pilot.arming.estop(True, time.steady)
-    assert not pilot.released(decision, time.now).linear.any()
+    assert not pilot.next_command(time.now, decision).linear.any()
     assert speed(pilot) == 0.0
     assert pilot.decide(observation(time)).reason == "estop"
     pilot.arming.estop(False, time.steady)
@@ -323,7 +333,7 @@ def test_a_released_dead_mans_switch_ends_motion_and_a_held_one_waits_for_a_deci
     time.pass_s(0.201)  # deadman_timeout_s is 0.2
     assert speed(pilot) == 0.0
     assert pilot.counts["deadman"] == 1
-    pilot.held(0)
+    pilot.next_command(0)
     assert pilot.counts["deadman"] == 1  # once, not once per command
     pilot.arming.deadman(True, time.steady)
     assert speed(pilot) == 0.0
@@ -338,11 +348,83 @@ def test_after_a_stop_the_next_change_is_limited_from_standing_still():
     for step in range(3):
         if step == 2:
             pilot.stop()
+            assert speed(pilot) == 0.0
             pilot.start()
         pilot.decide(observation(time))
         speeds.append(speed(pilot))
         time.pass_s(0.2)
     assert speeds == pytest.approx([0.1, 0.2, 0.1])
+
+
+FORTH_AND_BACK = [[0.03, 0, 0, 0, 0, 0, 1], [-0.03, 0, 0, 0, 0, 0, 1]]  # 0.15 m/s at 5 Hz
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda pilot, time: time.pass_s(0.4),  # longer than a decision lives
+        lambda pilot, time: pilot.flush("clock_back"),
+        lambda pilot, time: (pilot.stop(), pilot.start()),
+        lambda pilot, time: (pilot.instruct("other"), pilot.instruct("go")),
+        lambda pilot, time: pilot.end_episode(True),
+    ],
+)
+@pytest.mark.parametrize("said_zero", [False, True])
+def test_motion_that_has_ended_counts_as_rest_only_if_somebody_got_round_to_saying_zero(
+    end, said_zero
+):
+    time = Time()
+    pilot = pilot_of(lambda o, n: result_of(FORTH_AND_BACK[n]), time, command__max_linear_step=0.2)
+    pilot.decide(observation(time))
+    assert speed(pilot) == pytest.approx(0.15)
+    time.pass_s(0.2)
+    end(pilot, time)
+    if said_zero:
+        assert speed(pilot) == 0.0
+    pilot.decide(observation(time))
+    # 0.2 m/s away from +0.15, or from rest.
+    assert said(pilot).linear[0] == pytest.approx(-0.15 if said_zero else -0.05)
+
+
+def test_a_decision_that_was_stopped_before_it_was_said_does_not_move_the_limit():
+    time = Time()
+    moves = [0.01, 0.03, -0.03]  # 0.05, 0.15, -0.15 m/s
+    pilot = pilot_of(
+        lambda o, n: result_of([moves[n], 0, 0, 0, 0, 0, 1]), time, command__max_linear_step=0.1
+    )
+    decision = pilot.decide(observation(time))
+    assert pilot.next_command(time.now, decision).linear[0] == pytest.approx(0.05)
+    time.pass_s(0.2)
+    decision = pilot.decide(observation(time))
+    pilot.stop()
+    assert not pilot.next_command(time.now, decision).linear.any()
+    pilot.start()
+    time.pass_s(0.2)
+    pilot.decide(observation(time))
+    assert said(pilot).linear[0] == pytest.approx(-0.1)  # from the zero
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_an_arm_in_lockstep_does_not_see_the_zeros_of_a_slow_machine(lockstep):
+    time = Time()
+    config = replace(HeisdConfig(), command__max_linear_step=0.1)
+    pilot = Pilot(
+        ScriptedPolicy(constant([0.05, 0, 0, 0, 0, 0, 1])),
+        config,
+        now_ns=lambda: time.now,
+        steady_ns=lambda: time.steady,
+        lockstep=lockstep,
+    )
+    pilot.instruct("go")
+    speeds = []
+    for _ in range(3):
+        decision = pilot.decide(observation(time))
+        speeds.append(float(pilot.next_command(time.now, decision).linear[0]))
+        time.steady += SECOND  # the arm's time stands still meanwhile
+        assert speed(pilot) == 0.0
+        time.now += SECOND // 5
+    # 0.1 m/s per step, from the last decision or from the zero after it.
+    assert speeds == pytest.approx([0.1, 0.2, 0.25] if lockstep else [0.1, 0.1, 0.1])
 
 
 def test_a_picture_that_arrived_long_ago_decides_nothing_however_new_its_stamp():

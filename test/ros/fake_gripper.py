@@ -75,6 +75,7 @@ class ActionGripper(Node):
         return CancelResponse.REJECT  # a controller that goes on
 
     def _execute(self, handle):
+        write("executing")
         self._outstanding += 1
         if self._behaviour == "never":
             self._forever.wait(20.0)

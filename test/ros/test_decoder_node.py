@@ -50,16 +50,16 @@ def test_a_picture_becomes_one_decision_twist_gripper_and_report_with_one_stamp(
     assert report.decided
     assert report.instruction == "pick up the cup"
     assert report.image_stamp.sec * SECOND + report.image_stamp.nanosec == stamp
-    twists = {(m.header.stamp.sec, m.header.stamp.nanosec): m for _, _, m in robot.twists}
     key = (report.header.stamp.sec, report.header.stamp.nanosec)
-    assert wait_until(robot.moving)
-    twist = next(m for k, m in twists.items() if k == key)
+
+    def with_stamp(kept):
+        return [m for _, _, m in kept if (m.header.stamp.sec, m.header.stamp.nanosec) == key]
+
+    assert wait_until(lambda: with_stamp(robot.twists) and with_stamp(robot.grippers))
+    (twist,) = with_stamp(robot.twists)
     assert speed_of(twist) == pytest.approx(0.05)
     assert twist.header.frame_id == "base"
-    assert any(
-        (m.header.stamp.sec, m.header.stamp.nanosec) == key and m.opening == 1.0
-        for _, _, m in robot.grippers
-    )
+    assert [m.opening for m in with_stamp(robot.grippers)] == [1.0]
     assert policy.observations[0].proprioception.gripper_opening == pytest.approx(0.5)
 
 

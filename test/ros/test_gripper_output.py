@@ -169,12 +169,16 @@ raise SystemExit(run_node(make, arguments, watch_fatal))
     robot.find_peers(START_S)
     robot.instruct()
     end = robot.stream(5.0)
-    assert wait_until(lambda: controller.of("goal"), START_S)
+    assert wait_until(lambda: controller.of("executing"), START_S)
+    seen = len(robot.reports)  # the decoder learns of the acceptance within a few decisions
+    assert wait_until(lambda: len(robot.reports) >= seen + 5, START_S)
     process.send_signal(number)
     output, _ = process.communicate(timeout=30)
     end()
     assert (process.returncode, "Traceback" in output) == (0, False), output
-    assert speed_of(robot.twists[-1][2]) == 0.0
+    assert wait_until(lambda: speed_of(robot.twists[-1][2]) == 0.0)
+    assert wait_until(lambda: controller.of("cancel"))  # asked for once, not waited for
+    assert len(controller.of("goal")) == 1
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

@@ -1,9 +1,12 @@
 """The task as an action and the judgement by hand, as a client in another node sees them."""
 
+from inspect import signature
+
 import pytest
 from action_msgs.msg import GoalStatus
 from heisd_ros.action import ExecuteTask
 from rclpy.action import ActionClient
+from rclpy.action.server import GoalEvent, ServerGoalHandle
 from rclpy.node import Node
 from ros.robot import Robot
 from ros_fakes import ScriptedPolicy, constant, wait_until
@@ -63,6 +66,7 @@ def test_a_task_moves_the_arm_tells_its_progress_and_ends_with_the_judgement(par
     _, policy, robot, boss = parts
     goal = boss.send("pick up the cup")
     assert goal.accepted
+    assert wait_until(lambda: goal.status == GoalStatus.STATUS_EXECUTING)
     assert wait_until(lambda: robot.moving() and len(boss.feedback) >= 2)
     assert boss.feedback[-1].mode == "ar"
     assert boss.feedback[-1].latency_ms == 1.5
@@ -103,6 +107,12 @@ def test_a_new_goal_an_instruction_and_a_deactivation_end_the_old_goal_with_the_
     decoder.executor.create_task(decoder.trigger_deactivate)
     assert boss.result(third) == (GoalStatus.STATUS_ABORTED, False, "inactive")
     assert not boss.send("five").accepted
+
+
+def test_what_the_task_server_uses_of_rclpy_without_being_promised_it_is_still_there():
+    """If this fails, rclpy has changed: see `mark_executing` in heisd_ros/nodes/task_server.py."""
+    assert list(signature(ServerGoalHandle._update_state).parameters) == ["self", "event"]
+    assert hasattr(GoalEvent, "EXECUTE")
 
 
 @pytest.mark.parametrize(("instruction", "deadline_s"), [("  ", 0.0), ("go", -1.0)])
