@@ -48,6 +48,11 @@ class DeadlineCaller:
         self._reason = ""
         self._on_change = on_change
 
+    @property
+    def timeout_s(self) -> float:
+        """Deadline of one call, seconds."""
+        return self._timeout_s
+
     def call(self, function: Callable[[], T], *, timeout_s: float | None = None) -> T:
         """Return what the function returns.
 
@@ -60,6 +65,14 @@ class DeadlineCaller:
                 not over.
             StoreError: What the function raised.
         """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return self.call_here(lambda: self._wait_for(function, limit_s))
+
+    def call_here(self, function: Callable[[], T]) -> T:
+        """Return what the function returns; it runs on this thread and keeps `timeout_s` itself.
+
+        Saves the way to a worker and back. Raises as `call`.
+        """
         with self._lock:
             now = self._clock()
             if now < self._closed_until:
@@ -67,16 +80,8 @@ class DeadlineCaller:
             if self._reason:
                 # One trial; whoever comes meanwhile is still refused.
                 self._closed_until = now + self._pause_s
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        future = self._pool.submit(function)
         try:
-            result = future.result(limit_s)
-        except FutureTimeoutError:
-            # What still waits for a worker must not reach a server that has just come back.
-            future.cancel()
-            text = f"no answer within {limit_s} s"
-            self._settle(text)
-            raise StoreUnavailableError(f"{text}; is the server up?") from None
+            result = function()
         except StoreError as error:
             self._settle(str(error) or type(error).__name__)
             raise
@@ -88,6 +93,16 @@ class DeadlineCaller:
         self._pool.close()
         with self._lock:
             self._reason, self._closed_until = "closed", float("inf")
+
+    def _wait_for(self, function: Callable[[], T], limit_s: float) -> T:
+        future = self._pool.submit(function)
+        try:
+            return future.result(limit_s)
+        except FutureTimeoutError:
+            # What still waits for a worker must not reach a server that has just come back.
+            future.cancel()
+            text = f"no answer within {limit_s} s; is the server up?"
+            raise StoreUnavailableError(text) from None
 
     def _settle(self, reason: str) -> None:
         """Note how a call ended; an empty reason is success."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from heisd_ros.demonstrations.qdrant_export import Export, export_from_payload
@@ -20,10 +22,12 @@ from heisd_ros.demonstrations.store_address import (
     read_credentials,
 )
 from heisd_ros.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from heisd_ros.types import Float32Array
 
 try:
     import grpc  # type: ignore[import-untyped]
     from qdrant_client import QdrantClient
+    from qdrant_client import grpc as messages
     from qdrant_client import models as qdrant_models
     from qdrant_client.common.client_exceptions import QdrantException
     from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
@@ -47,7 +51,7 @@ MANIFEST_ID = 2**63 - 1
 """The point that carries the manifest; written last, so that its absence shows a broken export."""
 MAX_LOCAL_ROWS = 20_000
 REQUEST_TIMEOUT_S = 1
-"""The client counts whole seconds; the deadline of a search is kept by DeadlineCaller."""
+"""The client counts whole seconds; the deadline of a search is kept outside of it."""
 GRPC_OPTIONS = {
     # A server that returns is noticed within a second, also after a long absence.
     "grpc.initial_reconnect_backoff_ms": 200,
@@ -104,6 +108,114 @@ def connect(
 def is_local(client: QdrantClient) -> bool:
     """Return whether the client is the in-memory mode."""
     return bool(client.init_options.get("location") == ":memory:")
+
+
+def speaks_grpc(client: QdrantClient) -> bool:
+    """Return whether searches travel by gRPC, whose calls keep a deadline by themselves."""
+    return bool(client.init_options.get("prefer_grpc")) and not is_local(client)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A search.
+
+    Attributes:
+        collection: Where.
+        vector: float32 (E,), unit norm.
+        task: Task that every answer must have; empty for any.
+        k: Rows wanted.
+        exact: Ask the server not to use its approximate index.
+    """
+
+    collection: str
+    vector: Float32Array
+    task: str
+    k: int
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A row that a search found: its number, its cosine and its payload of plain values."""
+
+    id: int | str
+    score: float
+    payload: dict[str, Any]
+
+
+def search_points(client: QdrantClient, question: Question) -> Sequence[Any]:
+    """Return the scored points that answer a question, as qdrant-client gives them."""
+    condition = models.FieldCondition(key="task", match=models.MatchValue(value=question.task))
+    response = client.query_points(
+        question.collection,
+        query=question.vector.tolist(),
+        query_filter=models.Filter(must=[condition]) if question.task else None,
+        search_params=models.SearchParams(exact=True) if question.exact else None,
+        limit=question.k,
+        with_payload=True,
+    )
+    return response.points
+
+
+def search_points_grpc(client: QdrantClient, question: Question, timeout_s: float) -> Sequence[Any]:
+    """Return the same as `search_points` in a third of its time, by the client's gRPC stub.
+
+    `query_points` packs numbers one by one, knows only whole seconds as a deadline, and builds
+    what we do not read.
+
+    Args:
+        client: One that `speaks_grpc`.
+        question: What is asked.
+        timeout_s: Deadline, seconds.
+
+    Raises:
+        StoreUnavailableError: If the deadline passed.
+    """
+    match = messages.Match(keyword=question.task)
+    condition = messages.Condition(field=messages.FieldCondition(key="task", match=match))
+    vector = messages.VectorInput(dense=_dense(question.vector))
+    request = messages.QueryPoints(
+        collection_name=question.collection,
+        query=messages.Query(nearest=vector),
+        filter=messages.Filter(must=[condition]) if question.task else None,
+        params=messages.SearchParams(exact=True) if question.exact else None,
+        limit=question.k,
+        with_payload=messages.WithPayloadSelector(enable=True),
+    )
+    try:
+        answer = client.grpc_points.Query(request, timeout=timeout_s)
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            text = f"no answer within {timeout_s} s; is the server up?"
+            raise StoreUnavailableError(text) from None
+        raise
+    return [_point(point) for point in answer.result]
+
+
+def _point(point: Any) -> Point:  # noqa: ANN401
+    payload = {name: _plain(value) for name, value in point.payload.items()}
+    return Point(getattr(point.id, point.id.WhichOneof("point_id_options")), point.score, payload)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value of a payload as Python has it; objects, which we do not store, as messages."""
+    kind = value.WhichOneof("kind")
+    if kind == "list_value":
+        # Nearly all that a payload holds are lists of numbers.
+        values = value.list_value.values
+        return [v.double_value if v.HasField("double_value") else _plain(v) for v in values]
+    return None if kind in {None, "null_value"} else getattr(value, kind)
+
+
+def _dense(vector: Float32Array) -> Any:  # noqa: ANN401
+    """Return the message of a vector from its bytes: packed floats are little-endian float32."""
+    return messages.DenseVector.FromString(_head(len(vector)) + vector.astype("<f4").tobytes())
+
+
+@lru_cache
+def _head(length: int) -> bytes:
+    """Return what stands in front of the packed numbers."""
+    return bytes(messages.DenseVector(data=[0.0] * length).SerializeToString()[: -4 * length])
 
 
 def read_export(client: QdrantClient, collection: str) -> Export:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,11 +22,14 @@ from heisd_ros.demonstrations.deadline import DeadlineCaller
 from heisd_ros.demonstrations.manifest import Manifest, TaskRecord, check_encoder
 from heisd_ros.demonstrations.qdrant_connection import (
     Client,
+    Question,
     ask,
     connect,
     is_local,
-    models,
     read_export,
+    search_points,
+    search_points_grpc,
+    speaks_grpc,
 )
 from heisd_ros.demonstrations.qdrant_export import Export, check_version
 from heisd_ros.demonstrations.qdrant_payload import ReplacedError, hits_of_points
@@ -77,6 +80,7 @@ class QdrantStore:
             workers=1 if is_local(client) else 4,
             on_change=self._log_change,
         )
+        self._keeps_deadlines = speaks_grpc(client)
         self._export: Export | None = None
         self._version_is_known = is_local(client)
         self._logged_at = float("-inf")
@@ -158,20 +162,11 @@ class QdrantStore:
         record = export.tasks.get(normalise_task(task))
         if record is None:
             return hits_of_points([], [], export, None)
-        collection = self._where(export, record.key)
-        condition = models.FieldCondition(key="task", match=models.MatchValue(value=record.key))
-        response = self._ask(
-            collection,
-            lambda: self._client.query_points(
-                collection,
-                query=query.tolist(),
-                query_filter=None if export.per_task else models.Filter(must=[condition]),
-                search_params=models.SearchParams(exact=True) if exact else None,
-                limit=k,
-                with_payload=True,
-            ),
+        question = Question(
+            self._where(export, record.key), query, "" if export.per_task else record.key, k, exact
         )
-        points = sorted(response.points, key=lambda point: (-np.float32(point.score), point.id))
+        found = self._find(question)
+        points = sorted(found, key=lambda point: (-np.float32(point.score), point.id))
         return self._hits(points, [point.score for point in points], export, record)
 
     def successors(self, hits: Hits, n: int) -> Hits:
@@ -212,9 +207,25 @@ class QdrantStore:
         """An alias that leads elsewhere by now is followed; rows of another export are noticed."""
         return export.collection_of(task) if export.per_task else self._collection
 
-    def _ask(self, collection: str, function: Callable[[], T]) -> T:
+    def _find(self, question: Question) -> Sequence[Any]:
+        if not self._keeps_deadlines:
+            return self._ask(question.collection, lambda: search_points(self._client, question))
+        limit_s = self._caller.timeout_s
+        return self._ask(
+            question.collection,
+            lambda: search_points_grpc(self._client, question, limit_s),
+            call=self._caller.call_here,
+        )
+
+    def _ask(
+        self,
+        collection: str,
+        function: Callable[[], T],
+        *,
+        call: Callable[[Callable[[], T]], T] | None = None,
+    ) -> T:
         try:
-            return self._caller.call(lambda: ask(collection, function))
+            return (call or self._caller.call)(lambda: ask(collection, function))
         except StoreUnavailableError:
             raise
         except StoreError:

@@ -146,3 +146,15 @@ def test_one_call_may_be_given_more_time(caller):
     release = threading.Event()
     threading.Timer(0.2, release.set).start()
     assert caller.call(lambda: release.wait(30), timeout_s=30.0)
+
+
+def test_a_call_on_this_thread_opens_and_respects_the_same_pause(caller, clock):
+    assert caller.call_here(threading.get_ident) == threading.get_ident()
+    with pytest.raises(StoreError, match="refused"):
+        caller.call_here(failing)
+    with pytest.raises(StoreUnavailableError, match="paused"):
+        caller.call_here(lambda: 1)
+    with pytest.raises(StoreUnavailableError, match="paused"):
+        caller.call(lambda: 1)
+    clock.now += 1.01
+    assert caller.call_here(lambda: 1) == 1

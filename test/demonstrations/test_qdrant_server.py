@@ -16,7 +16,14 @@ pytest.importorskip("qdrant_client")
 from qdrant_loopback import Loopback
 from ros_fakes import wait_until
 
-from heisd_ros.demonstrations.qdrant_connection import GRPC_OPTIONS, connect
+from heisd_ros.demonstrations.qdrant_connection import (
+    GRPC_OPTIONS,
+    Question,
+    connect,
+    models,
+    search_points,
+    search_points_grpc,
+)
 from heisd_ros.demonstrations.qdrant_export import check_version
 from heisd_ros.demonstrations.qdrant_store import QdrantStore, digest_of
 from heisd_ros.demonstrations.qdrant_transfer import export_to_qdrant
@@ -234,3 +241,24 @@ def test_the_digest_of_a_server_tells_exports_apart(server, scheme, source, tmp_
     server.stop()
     with pytest.raises(StoreUnavailableError):
         digest_of(server.url(scheme))
+
+
+def test_a_question_travels_by_grpc_bit_for_bit_and_its_answer_is_that_of_the_client(server):
+    task = {"task": TASK, "none": None, "lists": [[0.5, 1], []], "word": "x", "yes": True, "n": -3}
+    points = [models.PointStruct(id=n, vector=[n, 1.0], payload=task) for n in (0, 7)]
+    vectors = models.VectorParams(size=2, distance=models.Distance.DOT)
+    server.client.create_collection("plain", vectors)
+    server.client.upsert("plain", points)
+    asked, answer = [], server.query
+    server.query = lambda name, vector, *rest: asked.append(vector) or answer(name, vector, *rest)
+    client = connect(server.url("grpc"))
+    vector = np.array([0.1, 1 / 3], dtype=np.float32)
+    question = Question("plain", vector, TASK, 2)
+    found = search_points_grpc(client, question, SAFETY_S)
+    expected = search_points(client, question)
+    assert [point.id for point in found] == [7, 0]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine.id, mine.score, mine.payload) == (theirs.id, theirs.score, theirs.payload)
+        assert mine.payload == task
+    assert asked == [vector.tolist()] * 2
+    client.close()

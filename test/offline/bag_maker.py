@@ -47,8 +47,8 @@ def picture(step, camera, size=24):
     return np.random.default_rng(seed).integers(0, 255, (size, size, 3), dtype=np.uint8)
 
 
-def image(ns, step, camera):
-    pixels = picture(step, camera)
+def image(ns, step, camera, size=24):
+    pixels = picture(step, camera, size)
     return kind("sensor_msgs/msg/Image")(
         header=header(ns, f"{camera}_optical_frame"),
         height=pixels.shape[0],
@@ -60,13 +60,13 @@ def image(ns, step, camera):
     )
 
 
-def compressed(ns, step, camera):
+def compressed(ns, step, camera, size=24):
     import io
 
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(picture(step, camera)).save(buffer, format="PNG")
+    Image.fromarray(picture(step, camera, size)).save(buffer, format="PNG")
     return kind("sensor_msgs/msg/CompressedImage")(
         header=header(ns), format="png", data=np.frombuffer(buffer.getvalue(), dtype=np.uint8)
     )
@@ -147,7 +147,7 @@ def string(text):
     return kind("std_msgs/msg/String")(data=text)
 
 
-def episode(steps=8, start_ns=START_NS, *, closes=3, opens=6, compress=False):
+def episode(steps=8, start_ns=START_NS, *, closes=3, opens=6, compress=False, size=24):
     """Yield (topic, message) of one lockstep episode, in the order of a live run."""
     make, suffix = (compressed, "/compressed") if compress else (image, "")
     for step in range(steps):
@@ -157,7 +157,7 @@ def episode(steps=8, start_ns=START_NS, *, closes=3, opens=6, compress=False):
         yield "/joint_states", joints(ns, opening)
         yield "/ee_pose", pose(ns, step)
         for camera in ("third_person", "wrist"):
-            yield f"/{camera}/image{suffix}", make(ns, step, camera)
+            yield f"/{camera}/image{suffix}", make(ns, step, camera, size)
         sent = ns + 7  # simulated time stands still: stamps differ by nanoseconds
         yield "/twist_cmd", twist(sent)
         yield "/gripper_cmd", gripper(sent, opening)
