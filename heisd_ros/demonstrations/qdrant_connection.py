@@ -158,7 +158,7 @@ def search_points(client: QdrantClient, question: Question) -> Sequence[Any]:
 
 
 def search_points_grpc(client: QdrantClient, question: Question, timeout_s: float) -> Sequence[Any]:
-    """Return the same as `search_points` in a third of its time, by the client's gRPC stub.
+    """Return the same as `search_points` in less time, by the client's gRPC stub.
 
     `query_points` packs numbers one by one, knows only whole seconds as a deadline, and builds
     what we do not read.
