@@ -35,7 +35,7 @@ from heisd_ros.nodes.conversions import (
     to_ns,
 )
 from heisd_ros.nodes.heisd_node import ComposedGraph
-from heisd_ros.nodes.runtime import NodeThread, ros_context
+from heisd_ros.nodes.runtime import NodeThread, ros_context, share_interpreter
 from heisd_ros.share import config_file
 from heisd_ros.types import (
     Action,
@@ -117,6 +117,7 @@ class Robot(Node):
 
 def serve() -> None:
     """Run the composed graph until standard input is closed."""
+    share_interpreter()
     model = NoModel()
     config = replace(HeisdConfig(), arming__start="armed")
     with (

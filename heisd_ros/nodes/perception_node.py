@@ -76,6 +76,7 @@ class PerceptionNode(ManagedNode):
         self._worker: LatestWorker | None = None
         self._optical_frame = ""
         self._unheard: dict[str, str] = {}
+        self._refused: set[tuple[str, str]] = set()
         self._epoch = 0
 
     def status(self) -> Status:
@@ -185,7 +186,9 @@ class PerceptionNode(ManagedNode):
     def _refuse(self, camera: str, error: ImageError) -> None:
         self.counts[error.reason] += 1
         self._watch.refuse(camera, error.reason)
-        self.get_logger().warning(f"{camera}: {error}", once=True)
+        if (camera, error.reason) not in self._refused:
+            self._refused.add((camera, error.reason))
+            self.get_logger().warning(f"{camera}: {error}")
 
     def _on_incompatible(self, camera: str, topic: str, event: Any) -> None:  # noqa: ANN401
         policy = qos_policy_name_from_kind(event.last_policy_kind)

@@ -27,20 +27,21 @@ CONFIG = GripperConfig(joints=JOINTS, open_position=0.04, closed_position=0.01, 
 
 @pytest.fixture
 def output(context, spin):
-    """Make the output of a node that spins; closed at the end."""
-    made = []
+    """Make the output of a node that spins; closed when the node has stopped spinning.
+
+    An action client that is destroyed while its node still waits for it ends the process.
+    """
 
     def make(kind, **changes):
         if kind in ACTIONS:
             ros_interfaces.need("control_msgs")
         node = Node("arm", context=context)
-        made.append(GripperOutput(node, dataclasses.replace(CONFIG, output=kind, **changes)))
+        made = GripperOutput(node, dataclasses.replace(CONFIG, output=kind, **changes))
+        node.close = made.close
         spin(node)
-        return made[-1]
+        return made
 
-    yield make
-    for item in made:
-        item.close()
+    return make
 
 
 @pytest.fixture

@@ -120,17 +120,24 @@ def test_within_a_process_the_patches_stay_and_the_message_stays_small(make):
     assert exchange.take(5).patches[0, 0, 0] == 9.0
 
 
-def test_unusable_pictures_are_counted_and_good_ones_still_encoded(make):
+def test_unusable_pictures_are_counted_told_once_and_good_ones_still_encoded(make, spin, context):
+    reader = spin(Reader(context))
     node, cameras, _ = make()
     cameras.find_peers()
+    assert wait_until(lambda: node.count_subscribers("/rosout"))
     depth = Image(height=1, width=1, encoding="16UC1", step=2, data=to_array("B", [0, 0]))
     short = Image(height=9, width=9, encoding="rgb8", step=27, data=to_array("B", [0, 0]))
     for bad in (depth, short, depth):
         cameras.publishers_of["wrist"].publish(bad)
+    cameras.publishers_of["third_person"].publish(depth)
     cameras.shoot(5, 9)
     assert wait_until(lambda: cameras.received)
-    assert node.counts["depth_on_colour_input"] == 2
+    assert wait_until(lambda: node.counts["depth_on_colour_input"] == 3)
     assert node.counts["short_data"] == 1
+    assert wait_until(lambda: reader.logged(WARNING, "third_person: "))
+    # One line per camera and reason, however many pictures.
+    assert len(reader.logged(WARNING, "wrist: ")) == 2
+    assert len(reader.logged(WARNING, "third_person: ")) == 1
 
 
 def test_compressed_pictures_are_heard_if_configured(make):

@@ -13,6 +13,7 @@ from ros_fakes import wait_until
 from heisd_ros.share import share_dir
 
 HEADER = """
+import sys
 import threading
 from rclpy.node import Node
 from heisd_ros.nodes.runtime import run_node, wait_for_stop
@@ -77,11 +78,11 @@ def test_a_signal_while_running_closes_the_node_and_ends_with_zero(run, number):
             def close(self):
                 print("closed")
         def work(node, stop):
-            print("running")
+            print("running", sys.getswitchinterval())
             return wait_for_stop(node, stop)
         raise SystemExit(run_node(lambda c: Polite("polite", context=c), [], work))
     """)
-    read_until(process, "running")
+    read_until(process, "running 0.0005")  # the threads of nodes share the interpreter
     process.send_signal(number)
     process.send_signal(number)  # an impatient user
     output, _ = process.communicate(timeout=30)
