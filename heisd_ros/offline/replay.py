@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import yaml
@@ -23,6 +23,7 @@ import yaml
 from heisd_ros.build import build_policy
 from heisd_ros.config import HeisdConfig, make_config, read_values, to_flat
 from heisd_ros.decode.methods import method_config
+from heisd_ros.decode.pilot import Policy
 from heisd_ros.demonstrations.bag_topics import load_mapping
 from heisd_ros.demonstrations.readers.rosbag2 import BagReader
 from heisd_ros.errors import DataError
@@ -48,16 +49,6 @@ from heisd_ros.types import DecodeResult, Observation
 
 PAPER_PROFILE = "profiles/a100_paper.json"
 DECISIONS, TIMINGS, AGREEMENT = "decisions.jsonl", "timings.jsonl", "agreement.json"
-
-
-class Policy(Protocol):
-    """What a replay needs of a policy; `decode.policy.HeisdPolicy` is the implementation."""
-
-    def act(self, observation: Observation) -> DecodeResult:
-        """Decode the next action."""
-
-    def end_episode(self, success: bool) -> None:
-        """Close the episode."""
 
 
 @dataclass(frozen=True, slots=True)
