@@ -44,7 +44,8 @@ def _loss(settings: Settings, cameras: tuple[str, ...]) -> Outcome:
             before = robot.shown
             while robot.shown == before:
                 pause(0.001)
-            resumes.append(robot.wait_for_motion(robot.shown) - robot.shown)
+            shown = robot.shown
+            resumes.append(robot.wait_for_motion(shown) - shown)
         end()
         deaths = world.deaths()
     return Outcome(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from ros_fakes import wait_until
-
 from bench.reliability.outcome import Outcome, Row, Settings, milliseconds, none_of
-from bench.reliability.world import LIFETIME_S, PATIENCE_S, World, need, pause
+from bench.reliability.world import LIFETIME_S, World, pause
 
 TICK_S = 0.01
 HZ = 10.0
@@ -19,6 +17,7 @@ class Ticker:
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000_000
         self.running = True
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -28,11 +27,16 @@ class Ticker:
         def run() -> None:
             while not self._stop.wait(TICK_S):
                 if self.running:
-                    self.now_ns += round(TICK_S * 1e9)
+                    self.jump(TICK_S)
                     publish(self.now_ns)
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
+
+    def jump(self, by_s: float) -> None:
+        """Set the time ahead, or back."""
+        with self._lock:  # not lost in a tick
+            self.now_ns += round(by_s * 1e9)
 
     def close(self) -> None:
         """End the thread."""
@@ -65,7 +69,7 @@ def _jumps(settings: Settings, by_s: float, zero_s: float | None) -> Outcome:
                 robot.wait_for_motion(robot.now())
                 pause(0.5)
                 jumped = robot.now()
-                ticker.now_ns += round(by_s * 1e9)
+                ticker.jump(by_s)
                 if zero_s is not None:
                     zeros.append(robot.wait_for_zero(jumped) - jumped)
                 pause(0.1)
@@ -99,7 +103,7 @@ def stands_still(settings: Settings) -> Outcome:
             for _ in range(runs):
                 end = robot.stream(HZ)
                 since = robot.now()
-                need(wait_until(lambda t=since: len(robot.moving(t)) > 10, PATIENCE_S), "motion")
+                robot.wait_telling(lambda t=since: len(robot.moving(t)) > 10, "motion")
                 ticker.running = False
                 end()  # a simulator that stops shows no pictures either
                 stopped = robot.shown

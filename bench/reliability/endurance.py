@@ -38,7 +38,7 @@ def soak(settings: Settings) -> Outcome:
             for line in world.log(node).splitlines()
         )
     slopes = [_slope_per_hour(values) for values in samples.values()]
-    bound = None if settings.short else 1.0
+    bound = 1.0 if settings.length == "full" else None
     return Outcome(
         f"{seconds} s",
         (

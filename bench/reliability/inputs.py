@@ -14,7 +14,15 @@ from ros_fakes import wait_until
 from sensor_msgs.msg import Image, JointState
 
 from bench.reliability.outcome import Figure, Outcome, Row, Settings, none_of
-from bench.reliability.world import CAMERAS, PATIENCE_S, Operator, World, need, pause
+from bench.reliability.world import (
+    CAMERAS,
+    IMAGE_TIMEOUT_S,
+    PATIENCE_S,
+    Operator,
+    World,
+    need,
+    pause,
+)
 from heisd_ros.nodes.conversions import to_stamp
 
 ENCODINGS = ("rgb8", "bgr8", "rgba8", "mono8", "yuv422_yuy2", "bayer_rggb8", "32FC1", "jpeg", "")
@@ -29,6 +37,8 @@ GEOMETRIES = (
 )
 ODD = (math.nan, math.inf, -math.inf)
 LEVELS = {"frames", "sets", "encoded"}
+COUNTED_S = 20.0
+"""Longest wait for counters, which are published once a second."""
 
 
 def pictures(settings: Settings) -> Outcome:
@@ -44,8 +54,8 @@ def pictures(settings: Settings) -> Outcome:
             robot.inputs[CAMERAS[0]].publish(message)
             sent += 1
             pause(0.03)  # best effort: not faster than they are read
-        pause(2.5)
-        told = _counted(robot, "perception_node", exclude=LEVELS)
+        wait_until(lambda: sum(_refusals(robot).values()) >= sent, COUNTED_S)
+        told = _refusals(robot)
         robot.order()
         end = robot.stream(10.0)
         robot.wait_for_motion(0.0)
@@ -61,6 +71,10 @@ def pictures(settings: Settings) -> Outcome:
         ),
         "Then good pictures moved the arm. Reasons: " + ", ".join(sorted(told)) + ".",
     )
+
+
+def _refusals(robot: Operator) -> dict[str, int]:
+    return _counted(robot, "perception_node", exclude=LEVELS)
 
 
 def messages(settings: Settings) -> Outcome:
@@ -109,7 +123,8 @@ def _show_spoilt(robot: Operator, spoil: Spoil) -> None:
     spoil(messages)
     for name, publisher in kept.items():
         publisher.publish(messages[name])
-    pause(0.08)  # longer than the decoder waits for state
+    # Longer than a good part of this moment can serve the next one, which has another part spoilt.
+    pause(IMAGE_TIMEOUT_S + 0.1)
 
 
 class _Catcher:

@@ -72,7 +72,7 @@ def perception(settings: Settings) -> Outcome:
             world.start("perception_node")
             resumes.append(robot.wait_for_motion(started) - started)
         end()
-        decoder_died = world.processes["decoder_node"].poll() is not None
+        decoder_died = int(world.processes["decoder_node"].poll() is not None)
     return Outcome(
         f"{runs} x",
         (

@@ -45,16 +45,17 @@ class Settings:
     """How an experiment shall be run.
 
     Attributes:
-        short: Few repetitions: shows that the experiment works, and what goes wrong often.
+        length: `short`: few repetitions, shows that the experiment works and what goes wrong often;
+            `medium`; or `full`.
         logs: Folder for the logs of the node processes.
     """
 
-    short: bool
+    length: str
     logs: Path
 
     def runs(self, short: int, full: int) -> int:
-        """Return the number of repetitions, or of seconds."""
-        return short if self.short else full
+        """Return the number of repetitions, or of seconds; medium is their geometric mean."""
+        return {"short": short, "medium": round(math.sqrt(short * full)), "full": full}[self.length]
 
 
 @dataclass(frozen=True, slots=True)

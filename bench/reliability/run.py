@@ -1,10 +1,11 @@
 """What real node processes do when something breaks, measured by another process over DDS.
 
-    python bench/reliability/run.py [--only cameras,signals] [--short] [--out runs/reliability]
-                                    [--page docs/reliability.md]
+    python bench/reliability/run.py [--only cameras,signals] [--short | --medium]
+                                    [--out runs/reliability] [--page docs/reliability.md]
 
-Without `--short` some experiments take an hour. Results are kept in `<out>/results.json`; a later
-run replaces the rows it measures. `--page` writes all of them between the markers of a page.
+`--short` repeats a few times, `--medium` as the geometric mean of that and the full number;
+the full number takes hours. Results are kept in `<out>/results.json`; a later run replaces the rows
+it measures. `--page` writes all of them between the markers of a page.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from bench.reliability import (  # noqa: E402
     bring_up,
     cameras,
     clocks,
+    conversion,
     decider,
     endurance,
     inputs,
@@ -57,6 +59,7 @@ GROUPS = (
     clocks,
     servo,
     start,
+    conversion,
     endurance,
 )
 ROWS: tuple[Row, ...] = tuple(row for group in GROUPS for row in group.ROWS)
@@ -92,7 +95,11 @@ def measure(row: Row, settings: Settings) -> dict[str, Any]:
     began = time.monotonic()
     with Lateness() as lateness:
         outcome, status = _attempt(row, settings)
-    arguments = ["--only", row.key, *(["--short"] if settings.short else [])]
+    arguments = [
+        "--only",
+        row.key,
+        *([] if settings.length == "full" else [f"--{settings.length}"]),
+    ]
     figures = [
         {
             "name": figure.name,
@@ -110,7 +117,7 @@ def measure(row: Row, settings: Settings) -> dict[str, Any]:
         "target": row.target,
         "status": status,
         "runs": outcome.runs,
-        "short": settings.short,
+        "length": settings.length,
         "figures": figures,
         "note": outcome.note,
         "command": shlex.join(["python", "bench/reliability/run.py", *arguments]),
@@ -137,7 +144,8 @@ def _attempt(row: Row, settings: Settings) -> tuple[Outcome, str]:
 
 def keep(path: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
     """Put a row among those of earlier runs, in the order of the table."""
-    rows = {row["key"]: row for row in (json.loads(path.read_text()) if path.exists() else [])}
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    rows = {row["key"]: row for row in earlier if "length" in row}  # others are of another schema
     rows[found["key"]] = found
     ordered = [rows[row.key] for row in ROWS if row.key in rows]
     path.write_text(json.dumps(ordered, indent=1) + "\n")
@@ -147,7 +155,10 @@ def keep(path: Path, found: dict[str, Any]) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="keys, separated by commas")
-    parser.add_argument("--short", action="store_true", help="few repetitions")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--short", action="store_const", const="short", dest="length")
+    length.add_argument("--medium", action="store_const", const="medium", dest="length")
+    parser.set_defaults(length="full")
     parser.add_argument("--out", type=Path, default=Path("runs/reliability"))
     parser.add_argument("--page", type=Path, help="Markdown page whose table is written")
     parser.add_argument("--list", action="store_true", help="print the keys and end")
@@ -163,7 +174,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for row in (row for row in ROWS if row.key in wanted):
-        found = measure(row, Settings(options.short, options.out / row.key))
+        found = measure(row, Settings(options.length, options.out / row.key))
         rows = keep(options.out / RESULTS, found)
         print(f"{row.key}: {found['status']} ({found['seconds']} s)", flush=True)
         for figure in found["figures"]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import sys
 
+import pytest
+import ros_interfaces
 from ros_fakes import wait_until
 
 from bench.reliability.outcome import CannotRunError, Outcome, Row, Settings, milliseconds, none_of
 from bench.reliability.world import START_S, TESTS, World, need, pause
 
-MESSAGES = "moveit_msgs"
-
 
 def killed_behind_adapter(settings: Settings) -> Outcome:
     """Kill the decoder in a motion; the adapter must say zeros to Servo."""
-    if importlib.util.find_spec(MESSAGES) is None:
-        raise CannotRunError(
-            f"Needs {MESSAGES}: source a ROS that has it, or `make interfaces` and its folders in "
-            "PYTHONPATH and LD_LIBRARY_PATH."
-        )
-    import sys
-
+    try:
+        ros_interfaces.need("moveit_msgs")
+    except pytest.skip.Exception as error:
+        raise CannotRunError(f"{error}.") from None
     from geometry_msgs.msg import TwistStamped
     from ros.robot import speed_of
 

@@ -37,7 +37,7 @@ def deciding(world: World, robot: Operator) -> None:
     """In a decision that takes ten seconds, the arm still in motion."""
     world.start_all("decoder_node")
     asked = robot.order(block=[3, 10.0])
-    need(wait_until(lambda: sum(at > asked for at, _, _ in robot.reports) >= 3, START_S), "it")
+    robot.wait_telling(lambda: _reports(robot, asked) >= 3, "the long decision")
     pause(0.1)
 
 
@@ -46,7 +46,11 @@ def dry_run(world: World, robot: Operator) -> None:
     world.start("decoder_node", "-p", "arming.start:=disarmed")
     world.find_peers()
     asked = robot.order()
-    need(wait_until(lambda: any(at > asked for at, _, _ in robot.reports), START_S), "a decision")
+    robot.wait_telling(lambda: _reports(robot, asked), "a decision")
+
+
+def _reports(robot: Operator, since: float) -> int:
+    return sum(at > since for at, _, _ in list(robot.reports))
 
 
 STATES: tuple[Callable[[World, Operator], None], ...] = (

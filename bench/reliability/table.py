@@ -20,12 +20,11 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _line(row: Mapping[str, Any]) -> str:
     figures = "; ".join(_figure(figure) for figure in row["figures"]) or "-"
-    how = "short" if row["short"] else "full"
     cells = (
         f"{row['title']} (`{row['key']}`)",
         row["target"],
         figures,
-        f"{row['runs']} ({how})" if row["runs"] else "-",
+        f"{row['runs']} ({row['length']})" if row["runs"] else "-",
         row["status"],
         f"{row['load']:.0f} on {row['cores']} cores, wakes {row['jitter_ms']:.0f} ms late",
     )

@@ -33,9 +33,9 @@ TESTS = Path(__file__).resolve().parents[2] / "test"
 SERVE = Path(__file__).with_name("serve.py")
 CAMERAS = ("third_person", "wrist")
 DOMAINS = itertools.cycle(range(1, 101))
-START_S = 60.0
+START_S = 180.0
 """Longest wait for a process to come up, on a machine that does other things."""
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 AGAIN_S = 5.0
 LIFETIME_S = 0.3
 IMAGE_TIMEOUT_S = 0.5
@@ -132,13 +132,17 @@ class Operator(Robot):
         """Return the lifecycle state of a node."""
         return str(self.ask(f"{node}/get_state", GetState).current_state.label)
 
+    def wait_telling(self, happened: Callable[[], object], what: str) -> None:
+        """Wait for something that follows from the instruction, and repeat that meanwhile."""
+        for _ in range(round(START_S / AGAIN_S)):
+            if wait_until(happened, AGAIN_S):
+                return
+            self.say_again()  # a node that was not found yet has missed it
+        need(bool(happened()), what)
+
     def wait_for_motion(self, since: float) -> float:
         """Return when the first twist other than zero came."""
-        for _ in range(round(START_S / AGAIN_S)):
-            if wait_until(lambda: self.moving(since), AGAIN_S):
-                break
-            self.say_again()  # a node that was not found yet has missed it
-        need(bool(self.moving(since)), "motion")
+        self.wait_telling(lambda: self.moving(since), "motion")
         return self.moving(since)[0]
 
     def wait_for_zero(self, since: float) -> float:
@@ -204,7 +208,8 @@ class World:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        self._thread.stop()
+        while not self._thread.stop():  # on a busy machine a callback may last
+            pause(0.1)
         self.operator.destroy_node()
         self._context.__exit__(None, None, None)
 
@@ -218,6 +223,7 @@ class World:
         environment = {
             **os.environ,
             "ROS_DOMAIN_ID": str(self.domain),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
         }

@@ -196,7 +196,8 @@ def embedding_to_features(message: VisualEmbedding) -> VisualFeatures:
     """Return the features of a message that carries patches.
 
     Raises:
-        DataError: If the patches are missing or their number is not views x patches x channels.
+        DataError: If the patches are missing, their number is not views x patches x channels, or a
+            number is not finite: a model would answer it with some action.
     """
     shape = (message.views, message.patches, message.channels)
     data = np.frombuffer(message.data, dtype=np.float32)
@@ -205,9 +206,15 @@ def embedding_to_features(message: VisualEmbedding) -> VisualFeatures:
             f"embedding must carry {shape} patch numbers, got {data.size}; a composed encoder "
             "keeps them in its own process"
         )
+    embedding = np.frombuffer(message.embedding, dtype=np.float32)
+    if not (np.isfinite(data).all() and np.isfinite(embedding).all()):
+        raise DataError(
+            "embedding must hold finite numbers, got NaN or infinity; look at the pictures and "
+            "the checkpoint of the perception node"
+        )
     return VisualFeatures(
         data.reshape(shape),
-        np.frombuffer(message.embedding, dtype=np.float32),
+        embedding,
         to_ns(message.header.stamp),
     )
 

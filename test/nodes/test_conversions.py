@@ -155,6 +155,18 @@ def test_damaged_patch_count_is_refused():
         convert.embedding_to_features(message)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("part", ["patches", "embedding"])
+def test_features_that_are_not_finite_are_refused(part, value):
+    patches, embedding = np.zeros((1, 2, 3), np.float32), np.zeros(5, np.float32)
+    {"patches": patches, "embedding": embedding}[part][..., -1] = value
+    message = convert.features_to_embedding(
+        VisualFeatures(patches, embedding, 1), with_patches=True, cameras=("a",), encoder=""
+    )
+    with pytest.raises(DataError, match="finite"):
+        convert.embedding_to_features(message)
+
+
 def test_command_keeps_every_bit_on_the_way_over_the_wire():
     linear, angular = np.array([0.1, -0.2, 1 / 3]), np.array([1e-300, -0.0, 2.5])
     command = EndEffectorCommand(linear, angular, 0.25, "base", 42)

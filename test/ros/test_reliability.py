@@ -6,7 +6,7 @@ import math
 import pytest
 
 from bench.reliability import kills
-from bench.reliability.outcome import Figure, Outcome, milliseconds
+from bench.reliability.outcome import Figure, Outcome, Settings, milliseconds
 from bench.reliability.table import markdown
 
 
@@ -17,6 +17,11 @@ def counts(outcome):
 def test_a_killed_decoder_is_at_rest_after_its_restart_until_it_is_told_again(tmp_path):
     found = counts(kills.kill_decoder(tmp_path, 1))
     assert found["commands that moved after the restart without an instruction"] == 0
+
+
+@pytest.mark.parametrize(("length", "runs"), [("short", 4), ("medium", 14), ("full", 50)])
+def test_medium_is_the_geometric_mean_of_few_and_all(length, runs, tmp_path):
+    assert Settings(length, tmp_path).runs(4, 50) == runs
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,7 @@ def test_the_table_says_value_bound_load_and_what_cannot_run():
         "target": "550 ms",
         "status": "**no**",
         "runs": "5 x",
-        "short": True,
+        "length": "short",
         "figures": [
             {"name": "worst", "value": 954.49, "unit": "ms", "reached": False},
             {"name": "deaths", "value": 0, "unit": "", "reached": True},
