@@ -18,7 +18,7 @@ from heisd_ros.composition.components import (
 )
 from heisd_ros.composition.drafts import build_continuations, build_drafter, build_sources
 from heisd_ros.composition.rules import build_rule, build_schedule, build_skip
-from heisd_ros.composition.stores import NONE, build_store
+from heisd_ros.composition.stores import NONE, build_store, embedding_facts
 from heisd_ros.config import HeisdConfig
 from heisd_ros.decode.decoder import HybridDecoder
 from heisd_ros.decode.methods import Method, method_config, method_named
@@ -44,6 +44,7 @@ __all__ = [
     "build_store",
     "build_target",
     "checkpoint_dir",
+    "embedding_facts",
     "free_memory",
     "hardware",
 ]

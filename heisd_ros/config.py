@@ -114,6 +114,12 @@ class PerceptionConfig:
         choices=("mean", "last_patch"),
         source="our decision; last_patch: the published code",
     )
+    normalise: str = option(
+        "blocks",
+        "Unit norm of each tower and view in the retrieval embedding, or of the whole [-].",
+        choices=("blocks", "whole"),
+        source="our decision; whole: the published code",
+    )
 
 
 @dataclass(frozen=True)

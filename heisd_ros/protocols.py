@@ -87,8 +87,18 @@ class DraftSource(Protocol):
 class DemonstrationStore(Protocol):
     """Demonstrated steps, searched by visual similarity within one task."""
 
-    def search(self, embedding: Float32Array, task: str, k: int) -> Hits:
+    def search(
+        self, embedding: Float32Array, task: str, k: int, *, after: Hits | None = None
+    ) -> Hits:
         """Return the k nearest steps of this task by cosine, best first; empty if task unknown.
+
+        Args:
+            embedding: float32 (E,), unit norm.
+            task: Instruction; it is normalised to the task key.
+            k: Neighbours wanted, >= 1.
+            after: Earlier hits of this store. The next step of each, in the same episode and task,
+                is scored exactly beside what the approximate search finds: it can only be added,
+                and only if it is among the k best.
 
         Raises:
             StoreError: If the query has the wrong length, is not finite or not unit norm.

@@ -369,6 +369,10 @@ class DecodeReport:
             filled in by a filter, none otherwise.
         vetoes: Why a step was verified and not skipped, as the skip rule names it; empty if it was
             skipped, or if the rule weighs nothing.
+        scores: Similarity of every neighbour that was drafted, best first; empty if none was.
+        spread: How far their position tokens lie apart: half ranges, summed, in bins; nan if none.
+        gripper_consensus: Share of them that want the gripper as the best one does, (0, 1]; nan if
+            none.
     """
 
     kind: DraftKind
@@ -383,6 +387,9 @@ class DecodeReport:
     prefill_nodes: int = 0
     unverified: int = 0
     vetoes: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+    spread: float = float("nan")
+    gripper_consensus: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True)

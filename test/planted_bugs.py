@@ -199,8 +199,8 @@ BUGS = (
     Bug(
         "look-ahead follows neighbours that were not drafted",
         "draft/retrieval.py",
-        "hits.take(keep)",
-        "hits",
+        "self.last_hits = kept =",
+        "self.last_hits = hits; kept =",
         "test/draft/test_retrieval.py::test_only_neighbours_that_were_drafted_are_remembered",
     ),
     Bug(

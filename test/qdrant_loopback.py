@@ -138,7 +138,6 @@ class RestHandler(BaseHTTPRequestHandler):
     def route(self, path, body):
         it, do = self.loopback, self.loopback.do
         name = path[1] if len(path) > 1 else ""
-        filter_of = lambda: models.Filter(**body["filter"]) if body.get("filter") else None  # noqa: E731
         routes = {
             ("GET", 0, ""): ("info", lambda: None),
             ("GET", 1, "collections"): ("list", lambda: do("get_collections")),
@@ -187,15 +186,19 @@ class RestHandler(BaseHTTPRequestHandler):
                 "get",
                 lambda: do("retrieve", collection_name=name, ids=body["ids"]),
             ),
-            ("POST", 4, "query"): (
+            ("POST", 4, "query"): ("query", lambda: self.query(name, body)),
+            ("POST", 5, "batch"): (
                 "query",
-                lambda: {
-                    "points": it.query(name, body["query"]["nearest"], filter_of(), body["limit"])
-                },
+                lambda: [self.query(name, search) for search in body["searches"]],
             ),
             ("POST", 4, "scroll"): ("scroll", lambda: self.scroll(name, body)),
         }
         return routes[self.command, len(path), path[-1] if path else ""]
+
+    def query(self, name, body):
+        query_filter = models.Filter(**body["filter"]) if body.get("filter") else None
+        nearest, limit = body["query"]["nearest"], body["limit"]
+        return {"points": self.loopback.query(name, nearest, query_filter, limit)}
 
     def scroll(self, name, body):
         points, offset = self.loopback.do(
@@ -253,6 +256,7 @@ class GrpcHandler(grpc.GenericRpcHandler):
             "/qdrant.Points/Upsert": ("upsert", pb.UpsertPoints, self.upsert),
             "/qdrant.Points/Get": ("get", pb.GetPoints, self.get),
             "/qdrant.Points/Query": ("query", pb.QueryPoints, self.query),
+            "/qdrant.Points/QueryBatch": ("query", pb.QueryBatchPoints, self.query_batch),
             "/qdrant.Points/Scroll": ("scroll", pb.ScrollPoints, self.scroll),
         }
 
@@ -349,6 +353,10 @@ class GrpcHandler(grpc.GenericRpcHandler):
             request.limit,
         )
         return pb.QueryResponse(result=[RestToGrpc.convert_scored_point(p) for p in points])
+
+    def query_batch(self, request):
+        answers = [self.query(search).result for search in request.query_points]
+        return pb.QueryBatchResponse(result=[pb.BatchResult(result=found) for found in answers])
 
     def scroll(self, request):
         points, offset = self._it.do(

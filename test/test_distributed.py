@@ -57,7 +57,9 @@ def test_a_row_is_no_larger_than_the_page_says(tmp_path):
     task = store.tasks[0]
     steps = store.rows_of(task)
     export = Export(store.manifest, "heisd")
-    payload = payload_of(export, "pick up the black bowl and place it on the plate", steps, 3, 0.5)
+    payload = payload_of(
+        export, "pick up the black bowl and place it on the plate", steps, 3, gripper=0.5
+    )
     assert 500 < len(json.dumps(payload)) <= 1000
 
     query = pb.QueryPoints(

@@ -114,6 +114,7 @@ def build_target(config: HeisdConfig) -> OpenVlaTarget:
         threads=model.threads,
         max_nodes=config.draft.max_nodes,
         pool=config.perception.pool,
+        normalise=config.perception.normalise,
         self_check=model.self_check,
         compiled=model.compile,
         reuse=ReuseOptions(

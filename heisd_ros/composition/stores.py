@@ -37,7 +37,7 @@ def build_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore | N
         path,
         fingerprint=fingerprint,
         cameras=config.perception.cameras,
-        preprocessing=_preprocessing(config),
+        preprocessing=embedding_facts(config),
     )
 
 
@@ -48,11 +48,17 @@ def _server_store(config: HeisdConfig, fingerprint: str) -> DemonstrationStore:
         config.retrieval.store,
         fingerprint=fingerprint,
         cameras=config.perception.cameras,
-        preprocessing=_preprocessing(config),
+        preprocessing=embedding_facts(config),
         timeout_s=config.retrieval.timeout_s,
         pause_s=config.retrieval.pause_s,
     )
 
 
-def _preprocessing(config: HeisdConfig) -> dict[str, float | str]:
-    return {"crop_area": config.perception.crop_area, "pool": config.perception.pool}
+def embedding_facts(config: HeisdConfig) -> dict[str, float | str]:
+    """Return what a store's embeddings depend on beside the encoder; stored in its manifest."""
+    perception = config.perception
+    return {
+        "crop_area": perception.crop_area,
+        "pool": perception.pool,
+        "normalise": perception.normalise,
+    }

@@ -14,7 +14,7 @@ import numpy as np
 
 from heisd_ros.action_space.statistics import ActionStatistics
 from heisd_ros.action_space.tokenizer import ActionTokenizer
-from heisd_ros.decode.report import Tally
+from heisd_ros.decode.report import Neighbourhood, Tally
 from heisd_ros.decode.selector import Selector
 from heisd_ros.decode.stopwatch import Stopwatch
 from heisd_ros.draft.continuation import AutoregressiveContinuation
@@ -139,6 +139,7 @@ class HybridDecoder:
             tokens = continuation.finish(decided, last)
         watch.lap("decode")
 
+        near = Neighbourhood.of(draft)
         report = DecodeReport(
             kind=draft.kind,
             skipped=False,
@@ -147,11 +148,14 @@ class HybridDecoder:
             stage_ms=watch.stage_ms(),
             fused=request.draft.metric.fused,
             nodes=tally.nodes,
-            top_score=_top_score(draft),
+            top_score=near.top_score,
             reason=draft.reason,
             prefill_nodes=len(tree),
             unverified=len(tokens) - len(decided),
             vetoes=vetoes,
+            scores=near.scores,
+            spread=near.spread,
+            gripper_consensus=near.gripper_consensus,
         )
         return DecodeResult(self._action(tokens), report, request.draft.metric)
 
@@ -197,6 +201,7 @@ class HybridDecoder:
 
     def _skipped(self, draft: Draft, request: StepRequest, watch: Stopwatch) -> DecodeResult:
         """Execute the best draft as it is: no forward of the target at all."""
+        near = Neighbourhood.of(draft)
         report = DecodeReport(
             kind=draft.kind,
             skipped=True,
@@ -204,8 +209,11 @@ class HybridDecoder:
             forwards=0,
             stage_ms=watch.stage_ms(),
             fused=request.draft.metric.fused,
-            top_score=_top_score(draft),
+            top_score=near.top_score,
             unverified=ACTION_DIM,
+            scores=near.scores,
+            spread=near.spread,
+            gripper_consensus=near.gripper_consensus,
         )
         action = Action(draft.chains[0].copy(), draft.actions[0].copy())
         return DecodeResult(action, report, request.draft.metric)
@@ -224,7 +232,3 @@ class HybridDecoder:
 def no_draft(reason: str) -> Draft:
     """Return the draft of a step that is decoded autoregressively."""
     return Draft.nothing(DraftKind.AR, reason)
-
-
-def _top_score(draft: Draft) -> float:
-    return float(draft.scores[0]) if len(draft.scores) else float("nan")

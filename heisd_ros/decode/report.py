@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heisd_ros.types import DecodeReport, DraftKind, Verified
+from heisd_ros.action_space.gripper import BORDER
+from heisd_ros.types import ACTION_DIM, DecodeReport, Draft, DraftKind, Verified
+from heisd_ros.verify.verify_skip import spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,38 @@ class Tally:
     def accept_length(self) -> float:
         """Tokens gained per forward that verified a draft; 1 if none did."""
         return self.gained / self.drafted if self.drafted else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What the neighbours of a draft say together; the fields of the same name in `DecodeReport`.
+
+    Attributes:
+        scores: Similarity of each, best first.
+        spread: Half ranges of their position tokens, summed, in bins; nan without neighbours.
+        gripper_consensus: Share that want the gripper as the best one does; nan without neighbours.
+    """
+
+    scores: tuple[float, ...] = ()
+    spread: float = float("nan")
+    gripper_consensus: float = float("nan")
+
+    @property
+    def top_score(self) -> float:
+        """Best similarity, nan without neighbours."""
+        return self.scores[0] if self.scores else float("nan")
+
+    @classmethod
+    def of(cls, draft: Draft) -> Neighbourhood:
+        """Return what was retrieved of a draft; other sources' chains in it do not count."""
+        if not len(draft.scores):
+            return cls()
+        opens = draft.actions[: len(draft.scores), ACTION_DIM - 1] > BORDER
+        return cls(
+            scores=tuple(float(score) for score in draft.scores),
+            spread=spread(draft),
+            gripper_consensus=float(np.mean(opens == opens[0])),
+        )
 
 
 @dataclass(frozen=True, slots=True)

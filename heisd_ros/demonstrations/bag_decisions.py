@@ -108,6 +108,10 @@ def _report(content: Any) -> DecodeReport:  # noqa: ANN401  (a message)
         nodes=int(content.nodes),
         top_score=float(content.top_score),
         reason=content.reason,
+        # Bags of older versions have none of these.
+        scores=tuple(float(score) for score in getattr(content, "scores", ())),
+        spread=float(getattr(content, "spread", math.nan)),
+        gripper_consensus=float(getattr(content, "gripper_consensus", math.nan)),
     )
 
 

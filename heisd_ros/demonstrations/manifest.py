@@ -22,6 +22,8 @@ READABLE_SCHEMAS = (1, SCHEMA)
 """1 had neither features nor the target's tokens, and always scored 64 rows exactly."""
 MANIFEST_NAME = "manifest.json"
 DTYPES = ("float32", "float16")
+OLDER_STORES: Mapping[str, Any] = {"normalise": "blocks"}
+"""Preprocessing of stores that do not name it, because there was no choice."""
 REBUILD = "rebuild it with `heisd build-db`"
 
 
@@ -80,7 +82,7 @@ class StoreProfile:
         fingerprint: Fingerprint of the vision encoder (`ModelInfo.fingerprint`).
         embedding_size: Length of an embedding, E.
         cameras: Cameras in view order.
-        preprocessing: Rotation, crop and pooling that the encoder was built with.
+        preprocessing: Crop, pooling and normalisation that the embeddings were made with.
         action: Convention of the actions: kind, gripper sign, rate, scale, statistics.
         created_by: The command that made the store.
     """
@@ -223,12 +225,14 @@ def check_encoder(
     Raises:
         StoreError: Naming what was expected, what the store has, and what to do.
     """
+    made = {**OLDER_STORES, **built.preprocessing}
     pairs: list[tuple[str, Any, Any]] = []
-    if fingerprint:
-        pairs.append(("vision encoder", fingerprint, built.fingerprint))
     if cameras:
         pairs.append(("cameras", cameras, built.cameras))
-    pairs += [(key, value, built.preprocessing.get(key)) for key, value in preprocessing.items()]
+    # The fingerprint comes last: it differs too if pooling or normalisation do, and tells less.
+    pairs += [(key, value, made.get(key)) for key, value in preprocessing.items()]
+    if fingerprint:
+        pairs.append(("vision encoder", fingerprint, built.fingerprint))
     for name, expected, got in pairs:
         if expected != got:
             raise StoreError(

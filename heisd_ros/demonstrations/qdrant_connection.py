@@ -157,6 +157,25 @@ def search_points(client: QdrantClient, question: Question) -> Sequence[Any]:
     return response.points
 
 
+def search_also(
+    client: QdrantClient, question: Question, rows: Sequence[int]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the answers to a question, and the given rows scored by it, from one request."""
+    task = models.FieldCondition(key="task", match=models.MatchValue(value=question.task))
+    conditions: list[Any] = [task] if question.task else []
+    nearest = models.QueryRequest(
+        query=models.NearestQuery(nearest=question.vector.tolist()),
+        filter=models.Filter(must=conditions) if conditions else None,
+        params=models.SearchParams(exact=True) if question.exact else None,
+        limit=question.k,
+        with_payload=True,
+    )
+    by_id = models.Filter(must=[*conditions, models.HasIdCondition(has_id=list(rows))])
+    others = nearest.model_copy(update={"filter": by_id, "limit": len(rows)})
+    first, second = client.query_batch_points(question.collection, [nearest, others])
+    return first.points, second.points
+
+
 def search_points_grpc(client: QdrantClient, question: Question, timeout_s: float) -> Sequence[Any]:
     """Return the same as `search_points` in less time, by the client's gRPC stub.
 

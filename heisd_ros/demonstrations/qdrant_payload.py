@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,17 +13,30 @@ import numpy as np
 from heisd_ros.demonstrations.manifest import TaskRecord
 from heisd_ros.demonstrations.qdrant_export import Export
 from heisd_ros.errors import StoreError
-from heisd_ros.types import ACTION_DIM, FloatArray, Hits
+from heisd_ros.types import ACTION_DIM, Float32Array, FloatArray, Hits, IntArray
 
 SCORE_SLACK = 1e-3
 """Rounding may lift the dot product of two unit vectors a little above 1."""
+
+
+FEATURE_TYPE = np.dtype("<f2")
+"""Numbers of a stored feature, as in the folder; a base64 text of them, since JSON is ten times as
+long."""
 
 
 class ReplacedError(StoreError):
     """A row belongs to another export than the manifest that was read."""
 
 
-def payload_of(export: Export, task: str, steps: Hits, i: int, gripper: float) -> dict[str, Any]:
+def payload_of(
+    export: Export,
+    task: str,
+    steps: Hits,
+    i: int,
+    *,
+    gripper: float,
+    target_tokens: IntArray | None = None,
+) -> dict[str, Any]:
     """Return the payload of one row of a task.
 
     Args:
@@ -31,8 +45,9 @@ def payload_of(export: Export, task: str, steps: Hits, i: int, gripper: float) -
         steps: Rows of the task.
         i: Which of them.
         gripper: Measured finger opening, nan if unknown.
+        target_tokens: int64 (7,), what the target itself decodes there; None if not stored.
     """
-    return {
+    payload = {
         "task": task,
         "store": export.digest,
         "episode": int(steps.episode[i]),
@@ -43,6 +58,21 @@ def payload_of(export: Export, task: str, steps: Hits, i: int, gripper: float) -
         "position": _or_null(steps.position[i]),
         "gripper": _or_null(np.array([gripper]))[0],
     }
+    if steps.feature is not None:
+        numbers = steps.feature[i].astype(FEATURE_TYPE).tobytes()
+        payload["feature"] = base64.b64encode(numbers).decode("ascii")
+    if target_tokens is not None:
+        payload["target_tokens"] = target_tokens.tolist()
+    return payload
+
+
+def features_of(payloads: Sequence[Mapping[str, Any]], size: int) -> Float32Array | None:
+    """Return the lm_head features of checked payloads, float32 (n, size); None if size is 0."""
+    if not size:
+        return None
+    texts = [payload["feature"] for payload in payloads]
+    rows = [np.frombuffer(base64.b64decode(text), FEATURE_TYPE) for text in texts]
+    return np.array(rows, dtype=np.float32).reshape(len(payloads), size)
 
 
 def hits_of_points(
@@ -79,6 +109,7 @@ def hits_of_points(
         lookahead=column("lookahead", lookahead, ACTION_DIM),
         valid_length=column("valid_length", dtype=np.int64),
         position=column("position", 3),
+        feature=features_of(payloads, export.manifest.feature_size),
     )
 
 
@@ -108,6 +139,11 @@ def checked_payload(
             f"row {point.id} of the Qdrant collection has no usable action "
             f"({json.dumps(payload.get('action'))[:200]}); export the store again"
         )
+    if not _has_answers(payload, export):
+        raise StoreError(
+            f"row {point.id} of the Qdrant collection lacks the lm_head feature or the target's "
+            "tokens that its manifest promises; export the store again with this version"
+        )
     return payload
 
 
@@ -126,6 +162,18 @@ def _is_sane(payload: Mapping[str, Any], lookahead: int) -> bool:
         )
     except (KeyError, TypeError, ValueError):
         return False
+
+
+def _has_answers(payload: Mapping[str, Any], export: Export) -> bool:
+    """Return whether a row carries what the model itself answered, as far as it was stored."""
+    size, tokens = export.manifest.feature_size, payload.get("target_tokens")
+    try:
+        feature = np.frombuffer(base64.b64decode(payload.get("feature") or ""), FEATURE_TYPE)
+        has_tokens = np.array(tokens or [], dtype=np.int64).shape == (ACTION_DIM,)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    sound = len(feature) == size and bool(np.isfinite(feature).all())
+    return (sound or not size) and (has_tokens or not export.manifest.target_tokens)
 
 
 def _or_null(values: FloatArray) -> list[float | None]:

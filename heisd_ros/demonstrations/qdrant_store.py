@@ -27,6 +27,7 @@ from heisd_ros.demonstrations.qdrant_connection import (
     connect,
     is_local,
     read_export,
+    search_also,
     search_points,
     search_points_grpc,
     speaks_grpc,
@@ -142,13 +143,23 @@ class QdrantStore:
         self._caller.close()
         self._client.close()
 
-    def search(self, embedding: Float32Array, task: str, k: int, *, exact: bool = False) -> Hits:
+    def search(
+        self,
+        embedding: Float32Array,
+        task: str,
+        k: int,
+        *,
+        after: Hits | None = None,
+        exact: bool = False,
+    ) -> Hits:
         """Return the k nearest steps of this task by cosine, best first; empty if task unknown.
 
         Args:
             embedding: float32 (E,), unit norm.
             task: Instruction; it is normalised to the task key.
             k: Neighbours wanted, >= 1.
+            after: Earlier hits; the points of their next steps are scored by a second query of the
+                same batch, so they cost no round trip.
             exact: Ask the server not to use its approximate index.
 
         Raises:
@@ -165,9 +176,30 @@ class QdrantStore:
         question = Question(
             self._where(export, record.key), query, "" if export.per_task else record.key, k, exact
         )
-        found = self._find(question)
-        points = sorted(found, key=lambda point: (-np.float32(point.score), point.id))
+        wanted = _next_steps(after, record)
+        found = self._find_also(question, wanted) if wanted else self._find(question)
+        points = sorted(found, key=lambda point: (-np.float32(point.score), point.id))[:k]
         return self._hits(points, [point.score for point in points], export, record)
+
+    def _find_also(
+        self, question: Question, wanted: Mapping[int, tuple[int, int]]
+    ) -> Sequence[Any]:
+        """Return the nearest points and the wanted ones, each once.
+
+        Args:
+            question: What is searched for.
+            wanted: Row -> (episode, step) that it must have: behind an episode's end, and after
+                another export, the next row is another step.
+        """
+        nearest, others = self._ask(
+            question.collection, lambda: search_also(self._client, question, sorted(wanted))
+        )
+        found = {point.id: point for point in nearest}
+        for point in others:
+            payload = point.payload or {}
+            if (payload.get("episode"), payload.get("step")) == wanted.get(point.id):
+                found.setdefault(point.id, point)
+        return list(found.values())
 
     def successors(self, hits: Hits, n: int) -> Hits:
         """Return the steps n later in the same episodes; hits whose episode ends are dropped.
@@ -264,6 +296,18 @@ class QdrantStore:
         elif now - self._logged_at >= LOG_PAUSE_S:
             self._logged_at = now
             _LOG.warning("demonstration store %r is not used: %s", self._collection, reason)
+
+
+def _next_steps(hits: Hits | None, record: TaskRecord) -> dict[int, tuple[int, int]]:
+    """Return row -> (episode, step) of what would directly follow some hits of a task."""
+    if hits is None:
+        return {}
+    columns = (hits.row.tolist(), hits.episode.tolist(), hits.step.tolist())
+    return {
+        row + 1: (episode, step + 1)
+        for row, episode, step in zip(*columns, strict=True)
+        if record.first_row <= row and row + 1 < record.stop_row
+    }
 
 
 def digest_of(url: str) -> str:

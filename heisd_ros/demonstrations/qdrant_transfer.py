@@ -23,7 +23,7 @@ from heisd_ros.demonstrations.qdrant_connection import (
     read_export,
 )
 from heisd_ros.demonstrations.qdrant_export import Export, is_task_collection
-from heisd_ros.demonstrations.qdrant_payload import checked_payload, payload_of
+from heisd_ros.demonstrations.qdrant_payload import checked_payload, features_of, payload_of
 from heisd_ros.demonstrations.store import MemoryStore
 from heisd_ros.demonstrations.writer import StoreWriter
 from heisd_ros.errors import StoreError
@@ -108,7 +108,7 @@ def import_from_qdrant(client: Client, collection: str, out: str | Path) -> Mani
             if number >= len(sources):
                 raise StoreError(f"collection {collection!r} has an episode {number} too many")
             rows += len(episode)
-            writer.add_episode(_rows(episode, sources[number]))
+            writer.add_episode(_rows(episode, sources[number], manifest))
         if rows != manifest.rows:
             raise StoreError(
                 f"collection {collection!r}: expected {manifest.rows} rows, got {rows}; export the "
@@ -171,10 +171,15 @@ def _create(client: Client, name: str, size: int, layout: Layout) -> None:
 def _upload_task(store: MemoryStore, client: Client, export: Export, task: str) -> None:
     steps = store.rows_of(task)
     openings = store.gripper_opening(steps.row)
+    tokens = store.target_tokens(steps.row)
     for first in range(0, len(steps), BATCH_ROWS):
         rows = steps.row[first : first + BATCH_ROWS]
         payloads = [
-            payload_of(export, task, steps, i, float(openings[i]))
+            payload_of(
+                *(export, task, steps, i),
+                gripper=float(openings[i]),
+                target_tokens=None if tokens is None else tokens[i],
+            )
             for i in range(first, first + len(rows))
         ]
         _upload(client, export.collection_of(task), rows.tolist(), store.vectors(rows), payloads)
@@ -221,8 +226,11 @@ def _episodes(client: Client, export: Export) -> Iterator[tuple[int, list[Point]
             yield number, list(points)
 
 
-def _rows(points: list[Point], source: str) -> EpisodeRows:
+def _rows(points: list[Point], source: str, manifest: Manifest) -> EpisodeRows:
     payloads = [payload for _, _, payload in points]
+    tokens = None
+    if manifest.target_tokens:
+        tokens = np.array([payload["target_tokens"] for payload in payloads], dtype=np.int64)
     return EpisodeRows(
         task=payloads[0]["task"],
         source=source,
@@ -231,4 +239,6 @@ def _rows(points: list[Point], source: str) -> EpisodeRows:
         steps=np.array([payload["step"] for payload in payloads], dtype=np.int64),
         positions=np.array([payload["position"] for payload in payloads], dtype=float),
         gripper=np.array([payload["gripper"] for payload in payloads], dtype=float),
+        features=features_of(payloads, manifest.feature_size),
+        target_tokens=tokens,
     )

@@ -118,6 +118,7 @@ class MemoryStore:
         task: str,
         k: int,
         *,
+        after: Hits | None = None,
         exclude_episode: int | None = None,
         exact: bool = False,
     ) -> Hits:
@@ -127,12 +128,13 @@ class MemoryStore:
             embedding: float32 (E,), unit norm.
             task: Instruction; it is normalised to the task key.
             k: Neighbours wanted, >= 1; fewer come back if the task has fewer steps.
+            after: Earlier hits whose next steps are scored exactly too, whatever the prefix says.
             exclude_episode: Episode that must not be found (leave-one-episode-out studies).
             exact: Score every row; the oracle that the two-stage search is tested against.
 
         Raises:
-            StoreError: If the query has the wrong length, is not finite or not unit norm, or
-                k < 1.
+            StoreError: If the query has the wrong length, is not finite or not unit norm, k < 1, or
+                `after` comes from another store.
         """
         query = checked_query(embedding, self._manifest.profile.embedding_size)
         if k < 1:
@@ -150,6 +152,8 @@ class MemoryStore:
         else:
             basis, offset, codes = prefix
             rows = best_rows(codes, basis @ query - offset, candidates, skip=skip)
+        if after is not None and len(after):
+            rows = np.union1d(rows, self._next_rows(after, record, skip))
         scores = exact_scores(vectors, query, rows)
         best = np.argsort(-scores, kind="stable")[:k]
         return self._hits(rows[best] + first, scores[best])
@@ -165,15 +169,25 @@ class MemoryStore:
         """
         if n < 0:
             raise StoreError(f"n must not be negative, got {n}")
-        episode = self._column("episode")
-        known = (hits.row >= 0) & (hits.row < len(episode))
-        if not known.all() or (episode[hits.row] != hits.episode).any():
-            raise StoreError(
-                "hits do not belong to this store: search it again before successors()"
-            )
+        self._check_own(hits)
         later = np.array([self._row_after(int(row), n) for row in hits.row], dtype=np.int64)
         stays = later >= 0
         return self._hits(later[stays], hits.score[stays])
+
+    def _check_own(self, hits: Hits) -> None:
+        episode = self._column("episode")
+        known = (hits.row >= 0) & (hits.row < len(episode))
+        if not known.all() or (episode[hits.row] != hits.episode).any():
+            raise StoreError("hits do not belong to this store: search it before you go on from it")
+
+    def _next_rows(self, hits: Hits, record: TaskRecord, skip: tuple[int, int]) -> IntArray:
+        """Return the rows of the steps right after some hits, counted from the task's first row."""
+        self._check_own(hits)
+        episode, step = self._column("episode"), self._column("step")
+        rows = hits.row[(hits.row >= record.first_row) & (hits.row + 1 < record.stop_row)]
+        follows = (episode[rows + 1] == episode[rows]) & (step[rows + 1] == step[rows] + 1)
+        found = rows[follows] + 1 - record.first_row
+        return np.asarray(found[(found < skip[0]) | (found >= skip[1])], dtype=np.int64)
 
     def _row_after(self, row: int, n: int) -> int:
         """Return the row of the step n after this row's, -1 if there is none in its episode."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from heisd_ros.errors import ConfigError, DataError
 from heisd_ros.models.preprocessing import Preprocessing
 from heisd_ros.models.vision import VisionBackbone
-from heisd_ros.perception.embedding import join_views
+from heisd_ros.perception.embedding import NORMALISATIONS, join_views
 from heisd_ros.types import Float32Array, Frame, VisualFeatures
 
 POOLS = ("mean", "last_patch")
@@ -30,6 +30,7 @@ class FrameEncoder:
         views: int,
         *,
         pool: str = "mean",
+        normalise: str = "blocks",
     ) -> None:
         """Join the parts.
 
@@ -38,14 +39,20 @@ class FrameEncoder:
             preprocessing: The checkpoint's own.
             views: Views whose patches the target is fed, V.
             pool: Pooling of the DINOv2 patches, `mean` or `last_patch`.
+            normalise: Of the embedding, `blocks` or `whole`; see `join_views`.
 
         Raises:
-            ConfigError: If the pool is unknown.
+            ConfigError: If the pool or the normalisation is unknown.
         """
         if pool not in POOLS:
             raise ConfigError(f"perception.pool must be one of {', '.join(POOLS)}; got {pool!r}")
+        if normalise not in NORMALISATIONS:
+            raise ConfigError(
+                f"perception.normalise must be one of {', '.join(NORMALISATIONS)}; got "
+                f"{normalise!r}"
+            )
         self._backbone, self._preprocessing = backbone, preprocessing
-        self._views, self._pool = views, pool
+        self._views, self._pool, self._normalise = views, pool, normalise
 
     @torch.inference_mode()
     def encode_many(self, sets: Sequence[Sequence[Frame]]) -> list[VisualFeatures]:
@@ -70,7 +77,8 @@ class FrameEncoder:
             VisualFeatures(
                 patches=patches[place, : self._views],
                 embedding=join_views(
-                    [tower[place, view] for view in range(len(frames)) for tower in (dino, siglip)]
+                    [tower[place, view] for view in range(len(frames)) for tower in (dino, siglip)],
+                    normalise=self._normalise,
                 ),
                 stamp_ns=min(frame.stamp_ns for frame in frames),
             )

@@ -10,7 +10,14 @@ from heisd_ros.models.checkpoint import Checkpoint
 from heisd_ros.protocols import ModelInfo
 
 
-def model_info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: int) -> ModelInfo:
+def model_info(
+    checkpoint: Checkpoint,
+    vision_hash: str,
+    pool: str,
+    max_nodes: int,
+    *,
+    normalise: str = "blocks",
+) -> ModelInfo:
     """Return what others need to know about a checkpoint.
 
     Args:
@@ -18,9 +25,12 @@ def model_info(checkpoint: Checkpoint, vision_hash: str, pool: str, max_nodes: i
         vision_hash: Hash of the vision weights.
         pool: Pooling of the DINOv2 patches in the embedding.
         max_nodes: Largest draft tree.
+        normalise: Of the embedding; the default leaves the fingerprint as it was without it.
     """
     network = checkpoint.network
     facts = f"{vision_hash} {checkpoint.preprocessing} {pool}"
+    if normalise != "blocks":
+        facts += f" {normalise}"
     return ModelInfo(
         path=str(checkpoint.folder),
         fingerprint=hashlib.sha256(facts.encode()).hexdigest()[:16],

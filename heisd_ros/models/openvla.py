@@ -64,6 +64,7 @@ class OpenVlaTarget:
         *,
         statistics_key: str,
         pool: str = "mean",
+        normalise: str = "blocks",
         compiled: bool = False,
         reuse: ReuseOptions | None = None,
     ) -> None:
@@ -74,7 +75,9 @@ class OpenVlaTarget:
         self._checkpoint, self._info = checkpoint, info
         self._prompts = PromptEncoder(checkpoint.folder / "tokenizer.json", config.vocab_size)
         self._encoder = FrameEncoder(
-            network.vision_backbone, checkpoint.preprocessing, config.views, pool=pool
+            *(network.vision_backbone, checkpoint.preprocessing, config.views),
+            pool=pool,
+            normalise=normalise,
         )
         self._decoder = TreeDecoder(
             network.language_model,
@@ -98,6 +101,7 @@ class OpenVlaTarget:
         threads: int = 0,
         max_nodes: int = 96,
         pool: str = "mean",
+        normalise: str = "blocks",
         compiled: bool = False,
         reuse: ReuseOptions | None = None,
         self_check: bool = True,
@@ -113,6 +117,7 @@ class OpenVlaTarget:
             threads: Torch threads; 0: torch's choice.
             max_nodes: Largest draft tree.
             pool: Pooling of the DINOv2 patches in the embedding, `mean` or `last_patch`.
+            normalise: Of the embedding, `blocks` or `whole`; see `join_views`.
             compiled: Compile the language model; the first steps take minutes, later ones less.
             reuse: Reuse K/V rows of patches that did not change since the last step; None: never.
             self_check: Refuse a model that ignores the picture.
@@ -139,13 +144,14 @@ class OpenVlaTarget:
         if quantised:
             quantise(network.language_model, dtype, where)
             network.to(where)
-        info = model_info(checkpoint, vision_hash, pool, max_nodes)
+        info = model_info(checkpoint, vision_hash, pool, max_nodes, normalise=normalise)
         target = cls(
             checkpoint,
             network,
             info,
             statistics_key=statistics.key,
             pool=pool,
+            normalise=normalise,
             compiled=compiled,
             reuse=reuse,
         )

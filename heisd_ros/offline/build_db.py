@@ -29,6 +29,7 @@ from heisd_ros.errors import DataError
 from heisd_ros.offline.bag import bag_settings
 from heisd_ros.offline.growth import growth_report, judge_of
 from heisd_ros.offline.target_answers import TargetAnswers
+from heisd_ros.perception.embedding import NORMALISATIONS
 
 if TYPE_CHECKING:
     from heisd_ros.build import Components
@@ -53,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", nargs="+", default=[], help="instructions to keep; default: all")
     parser.add_argument("--per-task", type=int, help="largest number of episodes per task")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="type of the embeddings")
+    parser.add_argument(
+        "--normalise", choices=NORMALISATIONS, help="of the embeddings [perception.normalise]"
+    )
     parser.add_argument("--max-lost", type=float, default=0.5, help="share that may have failed")
     parser.add_argument("--cache", type=Path, help="folder of embeddings, to resume a build")
 
@@ -68,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--demos or --bags is needed")
     from heisd_ros.build import build_components
 
-    config = served_config(arguments.config, arguments.checkpoint)
+    config = served_config(arguments.config, arguments.checkpoint, arguments.normalise)
     paths = sorted(arguments.demos.rglob("*.npz")) if arguments.demos else []
     if not paths and not arguments.bags:
         raise DataError(f"no episode (.npz) below {arguments.demos}; make some: heisd ingest")
@@ -93,7 +97,8 @@ def report(manifest: Manifest, folder: Path) -> str:
         f"content   {len(manifest.tasks)} tasks, {manifest.episodes} episodes, "
         f"{manifest.rows} rows of {profile.embedding_size} {manifest.dtype}, "
         f"{manifest.size_bytes / 1e6:.1f} MB",
-        f"encoder   {profile.fingerprint}, cameras {', '.join(profile.cameras)}",
+        f"encoder   {profile.fingerprint}, cameras {', '.join(profile.cameras)}, unit norm of "
+        f"{profile.preprocessing.get('normalise', 'blocks')}",
         f"dropped   {_counts(manifest) or 'nothing'}",
         f"{'rows':>7} {'episodes':>8} {'search':>13} {'recall@5':>8}  task",
     ]
@@ -109,13 +114,15 @@ def _counts(manifest: Manifest) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in manifest.dropped.items() if count)
 
 
-def served_config(path: Path | None, checkpoint: str) -> HeisdConfig:
+def served_config(path: Path | None, checkpoint: str, normalise: str | None = None) -> HeisdConfig:
     """Return the configuration that embeds stored pictures as the served one embeds live ones."""
     # A stored picture is upright already: the rotation is for live cameras. Without a store to
     # open, the method must not need one.
     overrides: dict[str, object] = {"perception.rotate_deg": 0, "decode.method": "ar"}
     if checkpoint:
         overrides["model.checkpoint"] = checkpoint
+    if normalise is not None:
+        overrides["perception.normalise"] = normalise
     return load_config(path, overrides)
 
 
@@ -134,12 +141,13 @@ def _build(
     sources: _Sources,
     command: str,
 ) -> Manifest:
-    perception = config.perception
-    preprocessing = {"crop_area": perception.crop_area, "pool": perception.pool}
+    from heisd_ros.build import embedding_facts
+
+    preprocessing = embedding_facts(config)
     fingerprint = parts.target.info.fingerprint
     options = BuildOptions(
         fingerprint=fingerprint,
-        cameras=perception.cameras,
+        cameras=config.perception.cameras,
         preprocessing=preprocessing,
         per_task=arguments.per_task,
         tasks=tuple(arguments.tasks),

@@ -149,6 +149,9 @@ def _to_row(number: int, record: StepRecord) -> dict[str, Any]:
         "top_score": float(report.top_score),
         "reason": report.reason,
         "vetoes": list(report.vetoes),
+        "scores": list(report.scores),
+        "spread": float(report.spread),
+        "gripper_consensus": float(report.gripper_consensus),
         "fused": float(report.fused),
         "tokens": [int(token) for token in record.tokens],
         "values": [float(value) for value in record.values],
@@ -177,7 +180,11 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
         reason=row["reason"],
         prefill_nodes=row["prefill_nodes"],
         unverified=row["unverified"],
-        vetoes=tuple(row.get("vetoes") or ()),  # older records have none
+        # Older records have none of these.
+        vetoes=tuple(row.get("vetoes") or ()),
+        scores=tuple(row.get("scores") or ()),
+        spread=row.get("spread", math.nan),
+        gripper_consensus=row.get("gripper_consensus", math.nan),
     )
     metric = TrajectoryMetric(
         row["curvature_radius"],
@@ -201,13 +208,15 @@ def _from_row(row: dict[str, Any]) -> StepRecord:
 def _schema(arrow: Any) -> Any:  # noqa: ANN401  (pyarrow has no types)
     numbers = ["accept_length", "top_score", "fused", *(f"{stage}_ms" for stage in STAGES)]
     numbers += ["curvature_radius", "displacement", "straightness", "speed"]
+    numbers += ["spread", "gripper_consensus"]
     whole = ["step", "forwards", "nodes", "prefill_nodes", "unverified", "samples"]
     fields = [(name, arrow.int32()) for name in whole]
     fields += [(name, arrow.float64()) for name in numbers]
     fields += [("kind", arrow.string()), ("reason", arrow.string()), ("skipped", arrow.bool_())]
     fields += [(name, arrow.list_(arrow.int32())) for name in ("tokens", "shadow_tokens")]
     fields += [
-        (name, arrow.list_(arrow.float64())) for name in ("values", "position", "shadow_values")
+        (name, arrow.list_(arrow.float64()))
+        for name in ("values", "position", "shadow_values", "scores")
     ]
     fields.append(("vetoes", arrow.list_(arrow.string())))
     return arrow.schema(fields)

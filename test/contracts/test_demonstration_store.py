@@ -168,6 +168,30 @@ class TestDemonstrationStoreContract:
         for name in ("episode", "step", "action", "lookahead", "valid_length", "position"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
 
+    def test_what_follows_earlier_hits_only_competes(self, store, reference):
+        # Here the plain search finds all neighbours, so nothing may change.
+        for first in range(0, 120, 7):
+            query = _between(reference, first, first + 5)
+            earlier = store.search(_between(reference, first + 40, first + 2), TASK, 5)
+            found = store.search(query, TASK, 5, after=earlier)
+            wanted = reference.search(query, TASK, 5, exact=True)
+            np.testing.assert_array_equal(found.row, wanted.row)
+            np.testing.assert_allclose(found.score, wanted.score, atol=1e-6)
+
+    def test_no_row_comes_twice_or_from_another_task(self, store, reference):
+        first_of_other = reference.manifest.tasks[1].first_row
+        for row in (4, first_of_other - 1, first_of_other + 4):
+            task = TASK if row < first_of_other else OTHER
+            earlier = store.search(reference.vectors(np.array([row]))[0], task, 3)
+            hits = store.search(reference.vectors(np.array([5]))[0], TASK, 500, after=earlier)
+            assert sorted(hits.row.tolist()) == list(range(first_of_other))
+
+    def test_nothing_follows_no_hits(self, store, reference):
+        query = reference.vectors(np.array([0]))[0]
+        none = store.search(query, "juggle the bowls", 5)
+        found = store.search(query, TASK, 3, after=none)
+        np.testing.assert_array_equal(found.row, store.search(query, TASK, 3).row)
+
     def test_results_never_cross_tasks(self, store, reference):
         # The query is a step of the other task: its twin there must not be found here.
         first_of_other = reference.manifest.tasks[1].first_row

@@ -255,6 +255,23 @@ def test_a_verified_step_tells_what_spoke_against_a_skip():
     assert [report.vetoes for report in reports] == [(), ("allowed",), ()]
 
 
+@pytest.mark.parametrize("skipped", [False, True])
+def test_the_report_tells_what_was_retrieved(skipped):
+    chains = [np.arange(31744, 31751), np.arange(31750, 31757)]
+    report = decoder(HashTarget(2), chains, skip=FixedSkip(skipped)).step(REQUEST).report
+    assert report.skipped is skipped
+    assert report.scores == pytest.approx((0.9, 0.5))
+    assert report.top_score == report.scores[0]
+    assert report.spread == 9.0  # three tokens, each 6 bins apart
+    assert report.gripper_consensus == 1.0
+
+
+def test_the_report_of_a_step_without_neighbours_says_unknown():
+    report = decoder(HashTarget(1), []).step(REQUEST).report
+    assert report.scores == ()
+    assert np.isnan([report.top_score, report.spread, report.gripper_consensus]).all()
+
+
 def test_a_token_outside_the_action_ids_is_refused_not_clipped():
     class Talker(HashTarget):
         def next_token(self, tokens):

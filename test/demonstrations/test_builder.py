@@ -161,6 +161,16 @@ def test_a_store_made_for_other_pictures_is_refused_at_open(tmp_path):
         MemoryStore.open(tmp_path / "s", cameras=("wrist", "third_person"))
 
 
+def test_a_store_of_another_normalisation_is_refused_and_older_ones_are_by_blocks(tmp_path):
+    build(tmp_path / "old", episode())  # its manifest does not say
+    MemoryStore.open(tmp_path / "old", preprocessing={"normalise": "blocks"})
+    with pytest.raises(StoreError, match=r"another normalise: expected whole, got blocks.*rebuild"):
+        # It is said before the fingerprint, which differs too.
+        MemoryStore.open(
+            tmp_path / "old", fingerprint="other", preprocessing={"normalise": "whole"}
+        )
+
+
 # --- the cache ----------------------------------------------------------------------------------
 
 

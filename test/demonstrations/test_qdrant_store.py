@@ -75,6 +75,57 @@ class Unreliable:
         return call
 
 
+class Forgetful:
+    """A client whose approximate search never finds one row; asked by its id it is there."""
+
+    def __init__(self, client, row):
+        self._client, self._row, self.batches = client, row, []
+        self.init_options = client.init_options
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def query_points(self, collection, **options):
+        self.batches.append(1)
+        return self._without_row(self._client.query_points(collection, **options))
+
+    def query_batch_points(self, collection, requests):
+        self.batches.append(len(requests))
+        answers = self._client.query_batch_points(collection, requests)
+        return [self._without_row(answers[0]), *answers[1:]]
+
+    def _without_row(self, answer):
+        answer.points = [point for point in answer.points if point.id != self._row]
+        return answer
+
+
+def _follow(client, source, row):
+    """Search for a row that the approximate search misses, from the row before."""
+    forgetful = Forgetful(client, row)
+    store = QdrantStore(forgetful, "demos", timeout_s=30.0)
+    vectors = source.vectors(np.array([row - 1, row]))
+    earlier = store.search(vectors[0], TASK, 1)
+    assert earlier.row.tolist() == [row - 1]
+    assert row not in store.search(vectors[1], TASK, 60).row
+    found = store.search(vectors[1], TASK, 3, after=earlier)
+    assert forgetful.batches == [1, 1, 2]
+    return found
+
+
+@pytest.mark.parametrize("row", [1, 5])
+def test_the_step_after_a_hit_is_asked_for_in_the_same_batch(client, source, row):
+    found = _follow(client, source, row)
+    assert (found.row[0], found.score[0]) == (row, pytest.approx(1.0, abs=1e-6))
+    assert len(found) == 3
+
+
+def test_the_first_step_of_the_next_episode_is_not_the_step_after_a_hit(client, source):
+    starts = np.flatnonzero(np.diff(source.rows_of(TASK).episode)) + 1
+    assert len(starts) == 2
+    for row in starts.tolist():
+        assert row not in _follow(client, source, row).row
+
+
 # --- the server fails ---------------------------------------------------------------------------
 
 
@@ -276,6 +327,63 @@ def test_there_and_back_gives_the_same_files_bit_for_bit(client, source, tmp_pat
     manifest = import_from_qdrant(client, "demos", tmp_path / "back")
     assert manifest == source.manifest  # sizes and SHA-256 of all files included
     assert len(MemoryStore.open(tmp_path / "back", verify=True)) == len(source)
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """A store with the model's own answers: 4 lm_head numbers and 7 tokens for every row."""
+    rng = np.random.default_rng(7)
+    with StoreWriter(tmp_path / "answered", StoreProfile("f", 8)) as writer:
+        for rows in synthetic_episodes(SPEC):
+            n = len(rows.steps)
+            features = rng.standard_normal((n, 4)).astype(np.float32)
+            tokens = rng.integers(31744, 32000, (n, 7))
+            writer.add_episode(replace(rows, features=features, target_tokens=tokens))
+        writer.finish()
+    return MemoryStore.open(tmp_path / "answered")
+
+
+@pytest.mark.parametrize("per_task", [False, True])
+def test_the_models_own_answers_survive_the_trip(answered, tmp_path, per_task):
+    client = connect(":memory:")
+    export_to_qdrant(answered, client, "demos", layout=Layout(per_task=per_task))
+    manifest = import_from_qdrant(client, "demos", tmp_path / "back")
+    assert (manifest.feature_size, manifest.target_tokens) == (4, True)
+    assert manifest == answered.manifest  # SHA-256 of every column
+    assert set(MemoryStore.open(tmp_path / "back", verify=True)._columns) == {
+        *("vectors", "prefix", "action", "lookahead", "valid_length", "episode", "step"),
+        *("position", "gripper", "feature", "target_tokens"),
+    }, "a new column has to travel too: extend payload_of and this list"
+
+
+def test_a_server_gives_the_features_of_the_neighbours(answered):
+    client = connect(":memory:")
+    export_to_qdrant(answered, client, "demos")
+    query = answered.vectors(np.array([4]))[0]
+    hits = QdrantStore(client, "demos", timeout_s=30.0).search(query, TASK, 3)
+    assert hits.row[0] == 4
+    np.testing.assert_array_equal(hits.feature, answered.features(hits.row))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"feature": None},
+        {"feature": "AAAA"},
+        {"feature": "AHwAfAB8AHw="},  # four times infinity
+        {"feature": "no base64 at all"},
+        {"target_tokens": [31744] * 6},
+        {"target_tokens": None},
+        {"target_tokens": ["a"] * 7},
+    ],
+)
+def test_a_row_without_the_promised_answers_is_refused(answered, damage):
+    client = connect(":memory:")
+    export_to_qdrant(answered, client, "demos")
+    client.set_payload("demos", damage, points=[4])
+    store = QdrantStore(client, "demos", timeout_s=30.0)
+    with pytest.raises(StoreError, match=r"row 4 .* lacks .*export the store again"):
+        store.search(answered.vectors(np.array([4]))[0], TASK, 1)
 
 
 def test_unknown_positions_and_dropped_steps_survive_the_trip(tmp_path):

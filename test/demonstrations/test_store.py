@@ -97,6 +97,86 @@ def test_an_excluded_episode_is_not_found(store):
             assert (others.episode != own.episode[0]).all()
 
 
+def _blind(store, task, row):
+    """Let the prefix scan of a task see one row last, as a coarse prefix might."""
+    record = store.manifest.tasks[task]
+    basis, offset, codes = store._searches[record.key]
+    codes = codes.copy()
+    codes[row - record.first_row, -1] = -1e6  # the column whose coefficient is 1
+    store._searches[record.key] = (basis, offset, codes)
+
+
+def _found(store, row, task, **options):
+    query = store.vectors(np.array([row]))[0]
+    return store.search(query, store.manifest.tasks[task].key, 5, **options).row.tolist()
+
+
+@pytest.mark.parametrize(("task", "row"), [(0, 30), (1, 400)])
+def test_the_step_after_a_hit_is_found_although_the_prefix_misses_it(copy, task, row):
+    store = MemoryStore.open(copy)
+    key = store.manifest.tasks[task].key
+    earlier = store.search(store.vectors(np.array([row - 1]))[0], key, 1)
+    assert earlier.row.tolist() == [row - 1]
+    assert _found(store, row, task)[0] == row
+    _blind(store, task, row)
+    assert row not in _found(store, row, task)
+    assert _found(store, row, task, after=earlier)[0] == row
+    without = store.search(store.vectors(np.array([row]))[0], key, 5)
+    found = store.search(store.vectors(np.array([row]))[0], key, 5, after=earlier)
+    np.testing.assert_array_equal(found.row[1:], without.row[:4])
+    np.testing.assert_array_equal(found.score[1:], without.score[:4])
+
+
+def test_the_step_after_a_hit_never_lies_in_another_episode_or_task(copy):
+    store = MemoryStore.open(copy)
+    first_of_second = int(np.searchsorted(store._columns["episode"], 1))
+    first_of_other = store.manifest.tasks[1].first_row
+    for task, row in ((0, first_of_second), (1, first_of_other)):
+        _blind(store, task, row)
+        assert row not in _found(store, row, task, after=store.steps_at(np.array([row - 1])))
+
+
+def test_the_step_after_a_hit_may_be_excluded_with_its_episode(copy):
+    store = MemoryStore.open(copy)
+    _blind(store, 0, 30)
+    hits = store.steps_at(np.array([29]))
+    assert 30 not in _found(store, 30, 0, after=hits, exclude_episode=0)
+
+
+def test_behind_a_dropped_step_nothing_is_followed(tmp_path):
+    from heisd_ros.demonstrations.manifest import StoreProfile
+    from heisd_ros.demonstrations.writer import StoreWriter
+
+    rows = synthetic_episodes(SyntheticSpec(tasks=1, episodes=1, steps=20))[0]
+    with StoreWriter(tmp_path / "store", StoreProfile("f", 48)) as writer:
+        steps = np.arange(len(rows.steps))
+        writer.add_episode(replace(rows, steps=steps + (steps >= 10)))  # step 10 was dropped
+        writer.finish()
+    store = MemoryStore.open(tmp_path / "store")
+    record = store.manifest.tasks[0]
+    rows = [store._next_rows(store.steps_at(np.array([r])), record, (0, 0)) for r in (8, 9, 10)]
+    assert [found.tolist() for found in rows] == [[9], [], [11]]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 20))
+def test_following_can_only_better_the_scores(store, seed, k):
+    rng = np.random.default_rng(seed)
+    key = store.manifest.tasks[1].key
+    earlier = store.steps_at(rng.integers(0, len(store), 5))
+    query = unit(store.vectors(rng.integers(0, len(store), 2)).sum(axis=0))
+    plain, found = store.search(query, key, k), store.search(query, key, k, after=earlier)
+    assert (found.score >= plain.score).all()
+    assert len(set(found.row.tolist())) == len(found)
+    assert set(found.row.tolist()) <= {*plain.row.tolist(), *(earlier.row + 1).tolist()}
+
+
+def test_hits_of_another_store_are_not_followed(store):
+    strange = store.steps_at(np.array([3]))
+    with pytest.raises(StoreError, match="do not belong to this store"):
+        _found(store, 5, 0, after=replace(strange, episode=strange.episode + 1))
+
+
 def test_equal_frames_come_back_in_row_order(tmp_path):
     episodes = synthetic_episodes(SyntheticSpec(tasks=1, episodes=1, steps=20))
     from heisd_ros.demonstrations.manifest import StoreProfile
@@ -129,9 +209,9 @@ def test_search_allocates_no_more_for_a_larger_task(tmp_path):
         big = synthetic_store(tmp_path / str(episodes), spec, exact_below=0)
         assert big.manifest.tasks[0].prefix_size > 0
         query = big.vectors(np.array([3]))[0]
-        big.search(query, "synthetic task 0", 5)
+        earlier = big.search(query, "synthetic task 0", 5)
         tracemalloc.start()
-        big.search(query, "synthetic task 0", 5)
+        big.search(query, "synthetic task 0", 5, after=earlier)
         top = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return top

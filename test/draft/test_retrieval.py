@@ -26,8 +26,8 @@ class ListStore:
             np.zeros((len(scores), 3)),
         )
 
-    def search(self, embedding, task, k):
-        self.asked = (task, k)
+    def search(self, embedding, task, k, *, after=None):
+        self.asked, self.after = (task, k), after
         return self.hits
 
     def successors(self, hits, n):
@@ -47,6 +47,57 @@ def test_neighbours_become_a_tree_of_tokens():
     assert draft.chains[0].tolist() == [31872, 31840, 31808, 31872, 31872, 31872, 31744]
     assert draft.chains[1, 6] == 31872
     assert len(draft.tree) == 7  # one shared position, two rotations that differ in rz
+
+
+ACTIONS = [
+    [0, 0.25, 0.5, 0, 0, 0, 1.0],
+    [0, 0.25, 0.5, 0.5, 0, 0, 1.0],  # moves as the first one, turns otherwise
+    [0, 0.25, 0.75, 0, 0, 0, 1.0],
+]
+MOVED = [31872, 31840, 31808]  # enc(0), enc(.25), enc(.5)
+
+
+def _follows(history, *, before=(), **options):
+    """Return the rows that the second search follows when the arm has done `history`."""
+    store = ListStore([0.9, 0.8, 0.7], ACTIONS)
+    drafting = source(store, **options)
+    past = np.array(before, dtype=np.int64).reshape(-1, 7)
+    drafting.draft(some_request(history=past))
+    assert store.after is None
+    drafting.observe(None)  # nothing about it matters
+    past = np.array([*before, *history], dtype=np.int64).reshape(-1, 7)
+    drafting.draft(some_request(history=past))
+    return None if store.after is None else store.after.row.tolist()
+
+
+def test_neighbours_whose_motion_was_executed_are_followed():
+    # The rotation was the target's own: what counts is where the arm went.
+    assert _follows([[*MOVED, 31800, 31801, 31802, 31744]]) == [0, 1]
+    assert _follows([[31872, 31840, 31776, 31872, 31872, 31872, 31744]]) == [2]
+    assert _follows([[*MOVED, 1, 1, 1, 1]], before=[[7] * 7] * 2) == [0, 1]
+
+
+def test_a_neighbour_that_was_rejected_is_not_followed():
+    assert _follows([[*MOVED[:2], 31809, 31872, 31872, 31872, 31744]]) is None
+
+
+def test_a_neighbour_that_was_not_drafted_is_not_followed():
+    assert _follows([[*MOVED, 1, 1, 1, 1]], min_score=0.85) == [0]
+
+
+def test_neighbours_are_followed_for_one_step_only():
+    done = [*MOVED, 31872, 31872, 31872, 31744]
+    assert _follows([done, done]) is None  # another source drafted the step in between
+    assert _follows([]) is None  # the step failed: nothing was executed
+
+
+def test_nothing_is_followed_into_the_next_episode():
+    store = ListStore([0.9], ACTIONS[:1])
+    drafting = source(store)
+    drafting.draft(some_request())
+    drafting.reset()
+    drafting.draft(some_request(history=np.array([[*MOVED, 1, 1, 1, 1]])))
+    assert store.after is None
 
 
 def test_low_scores_are_dropped():
@@ -72,7 +123,7 @@ def test_neighbours_of_an_earlier_step_are_forgotten_when_the_store_fails():
     retrieval.draft(some_request())
     assert len(retrieval.last_hits) == 1
 
-    def gone(*_):
+    def gone(*_, **__):
         raise StoreError("gone")
 
     store.search = gone
@@ -87,7 +138,7 @@ def test_unknown_task_gives_no_tree_and_a_reason():
 
 def test_a_failing_store_costs_the_draft_not_the_step():
     class Broken(ListStore):
-        def search(self, embedding, task, k):
+        def search(self, embedding, task, k, *, after=None):
             raise StoreError("gone")
 
     draft = source(Broken([], [])).draft(some_request())

@@ -251,6 +251,17 @@ def test_many_sets_in_one_pass_equal_one_by_one(target, frame):
         torch.testing.assert_close(together.patches, alone.patches, atol=1e-4, rtol=1e-4)
 
 
+def test_the_embedding_can_be_normalised_as_a_whole(checkpoint, target, frame):
+    whole = OpenVlaTarget.from_pretrained(checkpoint, "cpu", normalise="whole")
+    features = whole.encode([frame(1)])
+    pooled = features.patches[0].float().mean(dim=0).numpy()  # DINOv2 before SigLIP
+    np.testing.assert_allclose(features.embedding, pooled / np.linalg.norm(pooled), atol=1e-5)
+    assert np.abs(features.embedding - target.encode([frame(1)]).embedding).max() > 1e-3
+    assert whole.info.fingerprint != target.info.fingerprint
+    with pytest.raises(ConfigError, match=r"perception\.normalise must be one of blocks, whole"):
+        OpenVlaTarget.from_pretrained(checkpoint, "cpu", normalise="rows")
+
+
 def test_fingerprint_names_weights_and_pooling(tmp_path, checkpoint, target, frame):
     again = OpenVlaTarget.from_pretrained(make_tiny_checkpoint(tmp_path / "same"), "cpu")
     other = OpenVlaTarget.from_pretrained(make_tiny_checkpoint(tmp_path / "other", seed=1), "cpu")

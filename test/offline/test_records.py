@@ -35,6 +35,9 @@ def some_row():
         top_score=0.97,
         reason="",
         vetoes=("near", "agreed"),
+        scores=(0.97, 0.5),
+        spread=4.5,
+        gripper_consensus=0.5,
     )
     metric = TrajectoryMetric(0.02, 0.1, 0.25, 0.9, 0.2, 15)
     tokens = np.arange(31744, 31751)
@@ -51,6 +54,18 @@ def test_an_episode_survives_the_file(tmp_path):
     assert back.rows[0].metric == some_row().metric
     for name in ("tokens", "values", "position", "shadow_tokens"):
         np.testing.assert_array_equal(getattr(back.rows[0], name), getattr(some_row(), name))
+
+
+def test_a_record_of_an_older_version_knows_nothing_of_the_neighbours(tmp_path):
+    from pyarrow import parquet
+
+    path = write_record(tmp_path, some_record(rows=(some_row(),)))
+    columns = ["vetoes", "scores", "spread", "gripper_consensus"]
+    parquet.write_table(parquet.read_table(path).drop_columns(columns), path)
+    report = read_record(path).rows[0].report
+    assert (report.top_score, report.vetoes, report.scores) == (0.97, (), ())
+    assert math.isnan(report.spread)
+    assert math.isnan(report.gripper_consensus)
 
 
 def test_step_without_pose_and_shadow_survives_too(tmp_path):

@@ -90,7 +90,15 @@ def test_the_store_is_built_for_the_checkpoint_without_rotation(demos, tmp_path,
     assert components[0].model.checkpoint == "ckpt"
     assert components[0].perception.rotate_deg == 0
     profile = MemoryStore.open(tmp_path / "s").manifest.profile
-    assert profile.preprocessing == {"crop_area": 1.0, "pool": "mean"}
+    assert profile.preprocessing == {"crop_area": 1.0, "pool": "mean", "normalise": "blocks"}
+
+
+def test_the_normalisation_is_served_stored_and_told(demos, tmp_path, components, capsys):
+    run("build-db", "--demos", demos, "--out", tmp_path / "s", "--normalise", "whole")
+    assert components[0].perception.normalise == "whole"
+    assert "unit norm of whole" in capsys.readouterr().out
+    profile = MemoryStore.open(tmp_path / "s").manifest.profile
+    assert profile.preprocessing["normalise"] == "whole"
 
 
 def test_tasks_and_the_limit_are_obeyed(demos, tmp_path, capsys):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from heisd_ros.errors import DataError, ShapeError
+from heisd_ros.errors import ConfigError, DataError, ShapeError
 from heisd_ros.perception import EMBEDDING_SIZE, join_views
 
 
@@ -10,6 +10,18 @@ def test_every_block_gets_the_same_weight():
     joined = join_views([np.array([300.0, 400.0]), np.array([0.001])])
     assert joined == pytest.approx(np.array([0.6, 0.8, 1.0]) / np.sqrt(2.0))
     assert joined.dtype == np.float32
+
+
+def test_the_whole_vector_keeps_the_weights_of_its_blocks():
+    # (3, 4, 12) has norm 13: a tower with large features rules the cosine.
+    joined = join_views([np.array([3.0, 4.0]), np.array([12.0])], normalise="whole")
+    assert joined == pytest.approx(np.array([3.0, 4.0, 12.0]) / 13.0)
+    assert joined.dtype == np.float32
+
+
+def test_an_unknown_normalisation_is_refused():
+    with pytest.raises(ConfigError, match="blocks, whole; got 'rows'"):
+        join_views([np.ones(3)], normalise="rows")
 
 
 def test_two_views_of_openvla_give_one_unit_vector():
@@ -29,10 +41,11 @@ def test_cosine_is_the_mean_of_the_block_cosines():
     assert join_views(first) @ join_views(second) == pytest.approx(np.mean(cosines), abs=1e-6)
 
 
+@pytest.mark.parametrize("normalise", ["blocks", "whole"])
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
-def test_a_broken_block_is_refused_by_number(bad):
+def test_a_broken_block_is_refused_by_number(bad, normalise):
     with pytest.raises(DataError, match="block 1"):
-        join_views([np.ones(3), np.full(4, bad)])
+        join_views([np.ones(3), np.full(4, bad)], normalise=normalise)
 
 
 @pytest.mark.parametrize("blocks", [[], [np.ones((2, 3))], [np.ones(0)]])

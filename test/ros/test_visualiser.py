@@ -24,7 +24,7 @@ CONFIG = make_config({"perception.cameras": ["wrist"], "command.translation_scal
 
 
 class Store:
-    def search(self, embedding, task, k):
+    def search(self, embedding, task, k, *, after=None):
         assert task == "go"
         whole = np.zeros(1, dtype=np.int64)
         action = np.array([[2.0, 0, 0, 0, 0, 0, 1.0]])
