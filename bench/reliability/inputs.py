@@ -37,6 +37,8 @@ GEOMETRIES = (
 )
 ODD = (math.nan, math.inf, -math.inf)
 LEVELS = {"frames", "sets", "encoded"}
+MATCHED_S = 2.0
+"""After we have found a node, for it to find us: best effort loses what comes before."""
 COUNTED_S = 20.0
 """Longest wait for counters, which are published once a second."""
 
@@ -46,6 +48,7 @@ def pictures(settings: Settings) -> Outcome:
     with World(settings.logs, cameras=True) as world:
         robot = world.operator
         world.start_all("perception_node", "decoder_node")
+        pause(MATCHED_S)
         sent = 0
         for encoding, (height, width, step, size) in itertools.product(ENCODINGS, GEOMETRIES):
             message = Image(height=height, width=width, encoding=encoding, step=step)
