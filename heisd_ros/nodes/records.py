@@ -18,6 +18,9 @@ from heisd_ros.types import DecodeReport, DraftKind
 EPISODE_END = "episode_end"
 """Reason of the report that acknowledges a finished episode; its image stamp is the status's."""
 
+UNKNOWN = dict.fromkeys(("fused", "top_score", "spread", "gripper_consensus"), math.nan)
+"""Numbers of a report that are not known where nothing was decided."""
+
 
 def decision_to_report(decision: Decision, stamp_ns: int, sequence: int) -> DecodeReportMsg:
     """Return the record of a decision, stamped like its twist."""
@@ -26,8 +29,7 @@ def decision_to_report(decision: Decision, stamp_ns: int, sequence: int) -> Deco
         sequence=sequence,
         decided=decision.moves,
         guard=",".join(decision.guard),
-        fused=math.nan,
-        top_score=math.nan,
+        **UNKNOWN,
         reason=decision.reason,
     )
     message.header.stamp = to_stamp(stamp_ns)
@@ -40,7 +42,7 @@ def decision_to_report(decision: Decision, stamp_ns: int, sequence: int) -> Deco
 
 def episode_end_report(status_ns: int, stamp_ns: int) -> DecodeReportMsg:
     """Return the acknowledgement that the episode of this status is closed."""
-    message = DecodeReportMsg(reason=EPISODE_END, fused=math.nan, top_score=math.nan)
+    message = DecodeReportMsg(reason=EPISODE_END, **UNKNOWN)
     message.header.stamp = to_stamp(stamp_ns)
     message.image_stamp = to_stamp(status_ns)
     return message
@@ -58,6 +60,9 @@ def message_to_report(message: DecodeReportMsg) -> DecodeReport:
         nodes=message.nodes,
         top_score=message.top_score,
         reason=message.reason,
+        scores=tuple(message.scores),
+        spread=message.spread,
+        gripper_consensus=message.gripper_consensus,
     )
 
 
@@ -89,6 +94,9 @@ def _fill_report(message: DecodeReportMsg, decision: Decision) -> None:
     message.accept_length, message.forwards = float(report.accept_length), int(report.forwards)
     message.nodes = int(report.nodes)
     message.fused, message.top_score = float(report.fused), float(report.top_score)
+    message.scores = to_array("d", report.scores)
+    message.spread = float(report.spread)
+    message.gripper_consensus = float(report.gripper_consensus)
     message.stage = list(report.stage_ms)
     message.stage_ms = to_array("d", list(report.stage_ms.values()))
     if np.shape(action.tokens) == message.tokens.shape:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from heisd_ros.nodes.records import (
     message_to_report,
     to_diagnostics,
 )
-from heisd_ros.types import EndEffectorCommand, Observation
+from heisd_ros.types import DraftKind, EndEffectorCommand, Observation
 
 VALUES = [0.01, 0.02, 0.03, 0.1, 0.2, 0.3, 1.0]
 COMMAND = EndEffectorCommand(np.zeros(3), np.zeros(3), 1.0, "base", 0)
@@ -43,6 +44,18 @@ def test_report_goes_to_a_message_and_back():
     assert back.stage_ms == {"total": 1.5}
     assert (back.accept_length, back.forwards, back.reason) == (1, 7, "no_neighbours")
     assert math.isnan(back.fused)
+    assert back.scores == ()
+    assert math.isnan(back.spread)
+    assert math.isnan(back.gripper_consensus)
+
+
+def test_what_was_retrieved_goes_to_a_message_and_back():
+    result = result_of(VALUES)
+    near = {"scores": (0.75, 0.5), "spread": 4.5, "gripper_consensus": 0.5, "top_score": 0.75}
+    report = replace(result.report, kind=DraftKind.RETRIEVAL, **near)
+    message = decision_to_report(decision(replace(result, report=report)), 9, 3)
+    back = message_to_report(message)
+    assert {name: getattr(back, name) for name in near} == near
 
 
 def test_failed_decision_has_no_action():
@@ -53,6 +66,8 @@ def test_failed_decision_has_no_action():
     assert not message.action.any()
     assert (message.reason, message.guard) == ("decoder_failed", "decoder_failed")
     assert message_to_report(message).reason == "decoder_failed"
+    assert math.isnan(message.spread)
+    assert math.isnan(message.gripper_consensus)
 
 
 def test_action_of_wrong_length_is_not_squeezed_into_the_message():
