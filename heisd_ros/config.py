@@ -256,6 +256,12 @@ class VerifyConfig:
         low=-10.0,
         high=10.0,
     )
+    tighten_max_force: float = option(
+        0.0,
+        "A force above this, or an unknown one, counts as near contact; 0: no wrench is used [N].",
+        low=0.0,
+        high=10000.0,
+    )
     tighten_contact_scale: float = option(
         0.3, "Further factor near contact; 0: exact [-].", low=0.0, high=1.0
     )

@@ -122,6 +122,7 @@ class Observation:
     A caller that has already encoded the frames passes `features`; one that has already measured
     the trajectory passes `metric`. The policy fills in what is missing. `arrived_ns` is when the
     pictures arrived here, nanoseconds of a clock that never jumps; None where that means nothing.
+    `force` is the norm of the newest wrench's force, newtons; None without a fresh one.
     """
 
     frames: tuple[Frame, ...]
@@ -131,6 +132,7 @@ class Observation:
     metric: TrajectoryMetric | None = None
     stamp_ns: int = 0
     arrived_ns: int | None = None
+    force: float | None = None
 
 
 class TokenTree(Protocol):
@@ -217,6 +219,7 @@ class DraftRequest:
         task: The instruction, normalised (lower case, single spaces): the store's task key.
         history: int64 (T, 7), tokens of the actions decoded so far in this episode, oldest first.
         position: float64 (3,), measured end-effector position in metres; None if unknown.
+        force: Norm of the measured force, newtons; None without a fresh wrench.
     """
 
     features: VisualFeatures
@@ -224,6 +227,7 @@ class DraftRequest:
     task: str
     history: IntArray
     position: FloatArray | None = None
+    force: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ def draft(kind, gripper=OPEN):
     return Draft(kind, None, np.ones(1, np.float32), chains, np.zeros((1, 7)))
 
 
-def request(fused=0.9, z=0.3, grippers=(OPEN,)):
+def request(fused=0.9, z=0.3, grippers=(OPEN,), force=None):
     past = np.array([[31800] * 6 + [g] for g in grippers])
     asked = dataclasses.replace(some_request(history=past), metric=some_metric(fused))
-    return dataclasses.replace(asked, position=np.array([0.0, 0.0, z]))
+    return dataclasses.replace(asked, position=np.array([0.0, 0.0, z]), force=force)
 
 
 def rule_of(verify, kind=DraftKind.RETRIEVAL, *, gripper=OPEN, **asked):
@@ -93,6 +93,14 @@ def test_every_setting_of_the_tightening_arrives():
     assert budgets(rule_of(verify, gripper=CLOSED)) == (15, 7)  # a transition is drafted
     assert budgets(rule_of(verify, grippers=(CLOSED, OPEN, OPEN))) == (15, 7)
     assert budgets(rule_of(verify, grippers=(CLOSED, OPEN, OPEN, OPEN))) == (30, 15)
+
+
+def test_the_largest_force_arrives():
+    verify = VerifyConfig(tighten=True, tighten_max_force=5.0)
+    assert budgets(rule_of(verify, force=4.0)) == (30, 15)
+    assert budgets(rule_of(verify, force=6.0)) == (9, 4)
+    assert budgets(rule_of(verify, force=None)) == (9, 4)
+    assert budgets(rule_of(VerifyConfig(tighten=True), force=6.0)) == (30, 15)
 
 
 def test_by_default_no_height_is_low():

@@ -39,6 +39,7 @@ def build_schedule(verify: VerifyConfig, tokenizer: ActionTokenizer) -> RuleSche
         contact_scale=verify.tighten_contact_scale,
         contact_steps=verify.tighten_contact_steps,
         min_height=verify.tighten_min_height,
+        max_force=verify.tighten_max_force,
     )
     return TighteningSchedule(schedule, settings, tokenizer=tokenizer)
 

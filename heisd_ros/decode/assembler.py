@@ -47,6 +47,8 @@ class ObservationAssembler:
         self._pose: Proprioception | None = None
         self._opening = math.nan
         self._opening_ns = 0
+        self._force = math.nan
+        self._force_ns = 0
         self._metric: TrajectoryMetric | None = None
         self._arrival_ns = 0
         self._arrived_steady_ns: int | None = None
@@ -75,6 +77,13 @@ class ObservationAssembler:
         """Take a measured gripper opening, [0, 1]."""
         self._opening, self._opening_ns = opening, stamp_ns
 
+    def offer_force(self, force: float, stamp_ns: int) -> None:
+        """Take the norm of a measured force, newtons; nan if the sensor said nothing usable.
+
+        No observation waits for it: one without a force near its picture has None.
+        """
+        self._force, self._force_ns = force, stamp_ns
+
     def offer_metric(self, metric: TrajectoryMetric) -> None:
         """Take the metric of the trajectory up to its stamp."""
         self._metric = metric
@@ -100,7 +109,12 @@ class ObservationAssembler:
             metric=self._metric if expect_metric else None,
             stamp_ns=features.stamp_ns,
             arrived_ns=self._arrived_steady_ns,
+            force=self._force_near(features.stamp_ns),
         )
+
+    def _force_near(self, picture_ns: int) -> float | None:
+        near = abs(picture_ns - self._force_ns) <= self._oldest_ns
+        return self._force if near and math.isfinite(self._force) else None
 
     def _missing(self, now_ns: int, expect_metric: bool) -> str:
         if now_ns == 0:

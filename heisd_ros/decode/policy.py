@@ -104,6 +104,7 @@ class HeisdPolicy:
             task=normalise_task(observation.instruction),
             history=self._past(),
             position=None if pose is None else pose.position,
+            force=observation.force,
         )
         state = self._state(pose)
         result = self.decoder.step(StepRequest(request, self._prompt, state))

@@ -20,6 +20,7 @@ UNSTAMPED_TWIST = "geometry_msgs/msg/Twist"
 ROLES: dict[str, tuple[str, str]] = {
     "pose": ("ee_pose", "geometry_msgs/msg/PoseStamped"),
     "joint_states": ("joint_states", "sensor_msgs/msg/JointState"),
+    "wrench": ("wrench", "geometry_msgs/msg/WrenchStamped"),
     "instruction": ("instruction", "std_msgs/msg/String"),
     "twist": ("twist_cmd", "geometry_msgs/msg/TwistStamped"),
     "gripper": ("gripper_cmd", "heisd_ros/msg/GripperCommand"),

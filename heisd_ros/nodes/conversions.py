@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import PoseStamped, TwistStamped
+from geometry_msgs.msg import PoseStamped, TwistStamped, WrenchStamped
 from numpy.typing import NDArray
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
@@ -122,6 +122,22 @@ def position_of(message: PoseStamped) -> FloatArray:
     """Return the position of a pose message (3,), metres; it may hold nan."""
     p = message.pose.position
     return np.array([p.x, p.y, p.z])
+
+
+def wrench_to_force(message: WrenchStamped) -> float:
+    """Return the norm of the force, newtons.
+
+    Raises:
+        DataError: If it is not finite.
+    """
+    f = message.wrench.force
+    force = math.hypot(f.x, f.y, f.z)
+    if not math.isfinite(force):
+        raise DataError(
+            f"a wrench needs a finite force, got {[f.x, f.y, f.z]} N; look at the publisher of "
+            "the wrench"
+        )
+    return force
 
 
 def proprioception_to_pose(state: Proprioception) -> PoseStamped:

@@ -160,6 +160,7 @@ class DecisionLoop:
             now_ns(self._node), expect_metric=self.inputs.expects_metric
         )
         if observation is not None:
+            self.inputs.note(observation)
             self._worker.submit(partial(self._act, observation))
 
     def _act(self, observation: Observation) -> None:

@@ -28,7 +28,7 @@ from heisd_ros.nodes.runtime import run_node
 
 CONFIG_FACT = "heisd_config"
 """Key in the bag's metadata; `offline/bag.py` reads it."""
-FAST = (topics.POSE, topics.JOINT_STATES)
+FAST = (topics.POSE, topics.JOINT_STATES, topics.WRENCH)
 """Robot state, which may be sent best effort."""
 IMAGE, COMPRESSED_IMAGE = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 NOT_RECORDED = ("servo_adapter_node",)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from geometry_msgs.msg import PoseStamped
+from geometry_msgs.msg import PoseStamped, WrenchStamped
 from rclpy.event_handler import QoSSubscriptionMatchedInfo, SubscriptionEventCallbacks
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -20,13 +21,13 @@ from heisd_ros.nodes import qos, topics
 from heisd_ros.nodes.clock import now_ns, steady_ns
 from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
 from heisd_ros.nodes.identity import check_encoder
-from heisd_ros.types import VisualFeatures
+from heisd_ros.types import Observation, VisualFeatures
 
 Subscription = tuple[Any, str, Callable[[Any], None], Any, dict[str, Any]]
 
 
 class RobotInputs:
-    """Feeds an assembler from four topics.
+    """Feeds an assembler from four topics, five if a force is asked for.
 
     Attributes:
         vision_ms: Encoding time of recent pictures by their stamp, ms.
@@ -50,7 +51,7 @@ class RobotInputs:
         Args:
             node: Whose clock and logger are used.
             assembler: Gets what arrives.
-            config: Finger joints and their width.
+            config: Finger joints and their width, and whether a force is asked for.
             counts: Where refusals are counted.
             fingerprint: Of the encoder that the policy was made for; empty if unknown.
             exchange: Where the patches of a perception node in this process are.
@@ -72,7 +73,22 @@ class RobotInputs:
             (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS, matched),
             (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR, {}),
             (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR, {}),
+            *self._wrench(),
         )
+
+    def note(self, observation: Observation) -> None:
+        """Count an observation without the force that was asked for: it is near contact."""
+        if self._asks_for_force and observation.force is None:
+            self._counts["no_wrench"] += 1
+
+    @property
+    def _asks_for_force(self) -> bool:
+        return self._config.verify.tighten_max_force > 0.0
+
+    def _wrench(self) -> tuple[Subscription, ...]:
+        if not self._asks_for_force:
+            return ()
+        return ((WrenchStamped, topics.WRENCH, self._on_wrench, qos.SENSOR, {}),)
 
     def _on_metric_matched(self, change: QoSSubscriptionMatchedInfo) -> None:
         self.expects_metric = change.current_count > 0
@@ -111,6 +127,15 @@ class RobotInputs:
         if opening is not None:
             self._assembler.offer_opening(opening, convert.to_ns(message.header.stamp))
             self._then()
+
+    def _on_wrench(self, message: WrenchStamped) -> None:
+        try:
+            force = convert.wrench_to_force(message)
+        except DataError as error:
+            self._refuse("bad_wrench", error)
+            force = math.nan
+        # Nothing waits for a force: it begins no decision.
+        self._assembler.offer_force(force, convert.to_ns(message.header.stamp))
 
     def _features(self, message: VisualEmbedding) -> VisualFeatures:
         check_encoder(message.encoder, self._fingerprint)

@@ -14,6 +14,7 @@ TWIST = "twist_cmd"
 GRIPPER = "gripper_cmd"
 POSE = "ee_pose"
 JOINT_STATES = "joint_states"
+WRENCH = "wrench"
 INSTRUCTION = "instruction"
 EPISODE_STATUS = "episode_status"
 DIAGNOSTICS = "/diagnostics"
@@ -61,6 +62,7 @@ class Endpoint:
 _IMAGE = "sensor_msgs/msg/Image"
 _POSE = "geometry_msgs/msg/PoseStamped"
 _JOINTS = "sensor_msgs/msg/JointState"
+_WRENCH = "geometry_msgs/msg/WrenchStamped"
 _TWIST = "geometry_msgs/msg/TwistStamped"
 _BOOL = "std_msgs/msg/Bool"
 _TEXT = "std_msgs/msg/String"
@@ -99,6 +101,9 @@ ENDPOINTS = (
     Endpoint("decoder_node", "in", POSE, _POSE, "End-effector pose, m, in its header's frame."),
     Endpoint(
         "decoder_node", "in", JOINT_STATES, _JOINTS, "Finger joints, m (`ros.finger_joints`)."
+    ),
+    Endpoint(
+        "decoder_node", "in", WRENCH, _WRENCH, "Force, N; heard if `verify.tighten_max_force` > 0."
     ),
     Endpoint("decoder_node", "in", EPISODE_STATUS, _STATUS, "Success closes the feedback loop."),
     Endpoint("decoder_node", "out", TWIST, _TWIST, "m/s and rad/s in `command.frame_id`."),

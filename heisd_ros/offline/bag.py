@@ -114,6 +114,7 @@ def bag_settings(config: HeisdConfig, mapping: Mapping[str, Any] | None = None) 
         pairing_tolerance_s=config.perception.pairing_tolerance_s,
         oldest_state_s=config.command.image_timeout_s,
         mapping=mapping,
+        forces=config.verify.tighten_max_force > 0.0,
     )
 
 

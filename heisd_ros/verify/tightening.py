@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,7 @@ class TighteningSettings:
         reference: F_ref, the fused metric from which the budgets are whole, (0, 1].
         contact_scale: g, factor near a contact, [0, 1]; 0 makes those steps exact.
         contact_steps: m, steps after a gripper transition that count as near, >= 0.
-        max_force: f0, norm of the wrench's force that counts as contact, newtons.
+        max_force: f0, a measured force above it counts as contact, newtons, >= 0; 0 looks at none.
         min_height: z0, height of the end effector below which contact is near, metres, base frame.
     """
 
@@ -45,7 +44,7 @@ class TighteningSettings:
     reference: float = 0.2
     contact_scale: float = 0.3
     contact_steps: int = 8
-    max_force: float = math.inf
+    max_force: float = 0.0
     min_height: float = -math.inf
 
     def __post_init__(self) -> None:
@@ -59,6 +58,10 @@ class TighteningSettings:
                 "reference must be in (0, 1] and contact_steps >= 0, got "
                 f"{self.reference} and {self.contact_steps}"
             )
+        if not self.max_force >= 0.0:
+            raise ConfigError(
+                f"max_force must be 0 (no wrench is used) or more newtons, got {self.max_force}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Tightening:
     Attributes:
         scale: lambda, factor of both budgets, [0, 1].
         transition: The gripper has just changed, or a draft wants it to.
-        touching: The measured force is too large.
+        touching: The measured force is too large, or it is looked at and unknown.
         low: The end effector is too low.
     """
 
@@ -95,7 +98,6 @@ class TighteningSchedule:
         settings: TighteningSettings | None = None,
         *,
         tokenizer: ActionTokenizer | None = None,
-        force: Callable[[], float] | None = None,
     ) -> None:
         """Wrap a schedule.
 
@@ -103,14 +105,11 @@ class TighteningSchedule:
             inner: Gives the rule of free motion.
             settings: How much to tighten.
             tokenizer: Of the target; None for OpenVLA's.
-            force: Returns the norm of the newest wrench's force in newtons; None without a sensor.
-                nan (no fresh reading) counts as contact.
         """
         self.last = Tightening(scale=1.0)
         self._inner = inner
         self._settings = settings or TighteningSettings()
         self._tokenizer = tokenizer or ActionTokenizer()
-        self._force = force
         self._predicted_at: int | None = None
 
     def rule(self, request: DraftRequest, draft: Draft) -> AcceptanceRule:
@@ -133,7 +132,7 @@ class TighteningSchedule:
         signs = Tightening(
             scale=motion_scale(request.metric.fused, settings),
             transition=self._transition(request, draft),
-            touching=self._force is not None and not self._force() <= settings.max_force,
+            touching=settings.max_force > 0.0 and not _below(request.force, settings.max_force),
             low=request.position is not None and bool(request.position[2] < settings.min_height),
         )
         if not signs.contact:
@@ -152,6 +151,11 @@ class TighteningSchedule:
 
     def _states(self, chains: np.ndarray) -> list[GripperState]:
         return [state_of_token(int(token), self._tokenizer) for token in chains[:, GRIPPER]]
+
+
+def _below(force: float | None, limit: float) -> bool:
+    """Report a force known to be at most the limit; unknown (None, nan) is not."""
+    return force is not None and force <= limit
 
 
 def motion_scale(fused: float, settings: TighteningSettings) -> float:

@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pytest
 
 from heisd_ros.decode.assembler import ObservationAssembler
 from heisd_ros.types import Proprioception, TrajectoryMetric, VisualFeatures
@@ -93,6 +94,39 @@ def test_old_pose_decides_nothing():
     inputs.offer_features(features(), T)
     assert inputs.take(T + SECOND, expect_metric=False) is None
     assert inputs.reason == "stale_pose"
+
+
+@pytest.mark.parametrize(
+    ("force", "age_ns", "expected"),
+    [
+        (7.5, 0, 7.5),
+        (7.5, SECOND // 2, 7.5),  # the limit of a pose
+        (7.5, SECOND // 2 + 1, None),
+        (7.5, -SECOND // 2, 7.5),
+        (7.5, -SECOND // 2 - 1, None),  # from a clock that is ahead
+        (math.nan, 0, None),
+    ],
+)
+def test_a_force_belongs_to_the_picture_if_it_is_as_fresh_as_a_pose(force, age_ns, expected):
+    inputs = assembler()
+    inputs.offer_pose(pose())
+    inputs.offer_force(force, T - age_ns)
+    inputs.offer_features(features(), T)
+    assert inputs.take(T, expect_metric=False).force == expected
+
+
+def test_the_newest_force_counts_nothing_waits_for_it_and_clearing_forgets_it():
+    inputs = assembler()
+    inputs.offer_force(9.0, T - 2)
+    inputs.offer_force(2.0, T - 1)
+    inputs.offer_pose(pose())
+    inputs.offer_features(features(), T)
+    assert inputs.take(T, expect_metric=False).force == 2.0
+    inputs.clear()
+    inputs.offer_opening(0.5, T)
+    inputs.offer_pose(pose())
+    inputs.offer_features(features(), T)
+    assert inputs.take(T, expect_metric=False).force is None
 
 
 def test_picture_ahead_of_the_clock_waits_for_it():

@@ -1,5 +1,7 @@
 """The policy on a real (tiny, random) checkpoint: episodes, instructions, state, missing inputs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,19 @@ def test_picture_instruction_and_state_all_reach_the_target(checkpoint):
     base = hidden()
     for change in ({"seed": 1}, {"instruction": "place it"}, {"opening": 0.0}, {"step": 9}):
         assert np.abs(hidden(**change) - base).max() > 1e-6, change
+
+
+def test_the_measured_force_reaches_whoever_chooses_the_rule(checkpoint, monkeypatch):
+    driver = policy(checkpoint)
+    step, asked = type(driver.decoder).step, []
+    monkeypatch.setattr(
+        type(driver.decoder),
+        "step",
+        lambda self, seen: asked.append(seen.draft) or step(self, seen),
+    )
+    driver.act(dataclasses.replace(observation(), force=7.5))
+    driver.act(observation(step=1))
+    assert [request.force for request in asked] == [7.5, None]
 
 
 def test_a_new_instruction_starts_a_new_episode(checkpoint):

@@ -1,5 +1,6 @@
 """Bags as people have them: split, compressed, without metadata, cut off, empty, foreign."""
 
+import math
 import shutil
 import sys
 
@@ -298,6 +299,20 @@ def test_a_picture_without_a_pose_near_it_is_not_decided_from(tmp_path):
     observations, skipped = seen(bag(tmp_path, [*messages, ("/ee_pose", late)]))
     assert observations == []
     assert skipped["observation without a pose near it"] == 8
+
+
+def test_the_nearest_force_belongs_to_the_picture_if_forces_are_read(tmp_path):
+    start, period = maker.START_NS, maker.PERIOD_NS
+    forces = [
+        ("/wrench", maker.wrench(start - 1, 2.0, 3.0, -6.0)),
+        ("/wrench", maker.wrench(start + period + 1, math.nan)),
+        ("/wrench", maker.wrench(start + 2 * period, 0.0, 0.0, 4.0)),
+    ]
+    folder = bag(tmp_path, [*forces, *maker.episode()])
+    observations, skipped = seen(folder, forces=True, oldest_state_s=2.5e-9 * period)
+    assert [o.force for o in observations] == [7.0, None, 4.0, 4.0, 4.0, None, None, None]
+    assert skipped["wrench that is not finite"] == 1
+    assert {o.force for o in seen(folder)[0]} == {None}
 
 
 def test_a_mapping_names_foreign_topics(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("rclpy")
 
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import PoseStamped
+from geometry_msgs.msg import PoseStamped, WrenchStamped
 from sensor_msgs.msg import Image, JointState
 
 from heisd_ros.config import CommandConfig
@@ -84,6 +84,26 @@ def test_pose_carries_position_frame_and_stamp():
 def test_pose_without_meaning_is_refused(bad):
     with pytest.raises(DataError, match="quaternion"):
         convert.pose_to_proprioception(bad)
+
+
+def wrench(x, y, z):
+    message = WrenchStamped()
+    force = message.wrench.force
+    force.x, force.y, force.z = x, y, z
+    message.wrench.torque.x = 100.0
+    return message
+
+
+def test_the_force_of_a_wrench_is_its_norm_without_the_torque():
+    assert convert.wrench_to_force(wrench(2.0, -3.0, 6.0)) == 7.0
+
+
+@pytest.mark.parametrize(
+    "bad", [(math.nan, 0.0, 0.0), (0.0, math.inf, 0.0), (math.inf, math.nan, 0.0)]
+)
+def test_a_force_that_is_not_finite_is_refused(bad):
+    with pytest.raises(DataError, match="finite force"):
+        convert.wrench_to_force(wrench(*bad))
 
 
 def test_pose_goes_to_a_message_and_back():

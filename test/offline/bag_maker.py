@@ -18,6 +18,7 @@ KINDS = {
     "/wrist/image": "sensor_msgs/msg/Image",
     "/ee_pose": "geometry_msgs/msg/PoseStamped",
     "/joint_states": "sensor_msgs/msg/JointState",
+    "/wrench": "geometry_msgs/msg/WrenchStamped",
     "/instruction": "std_msgs/msg/String",
     "/twist_cmd": "geometry_msgs/msg/TwistStamped",
     "/gripper_cmd": "heisd_ros/msg/GripperCommand",
@@ -81,6 +82,11 @@ def pose(ns, step):
     turn = kind("geometry_msgs/msg/Quaternion")(0.0, 0.0, 0.0, 1.0)
     content = kind("geometry_msgs/msg/Pose")(position=point, orientation=turn)
     return kind("geometry_msgs/msg/PoseStamped")(header=header(ns), pose=content)
+
+
+def wrench(ns, x, y=0.0, z=0.0):
+    content = kind("geometry_msgs/msg/Wrench")(force=vector(x, y, z), torque=vector(9.0))
+    return kind("geometry_msgs/msg/WrenchStamped")(header=header(ns), wrench=content)
 
 
 def joints(ns, opening):

@@ -4,12 +4,14 @@ import time
 from itertools import pairwise
 
 import pytest
+from geometry_msgs.msg import WrenchStamped
 from rclpy.parameter import Parameter
 from ros.robot import Robot, speed_of
 from ros_fakes import ScriptedPolicy, constant, result_of, wait_until
 from std_srvs.srv import Trigger
 
 from heisd_ros.config import HeisdConfig, replace
+from heisd_ros.nodes import conversions as convert
 from heisd_ros.nodes.decoder_node import DecoderNode
 
 MOVE = [0.01, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # 0.05 m/s at 5 Hz
@@ -182,6 +184,32 @@ def test_poses_that_are_not_numbers_are_refused_and_good_ones_still_decide(make)
     robot.publish_picture()
     assert wait_until(lambda: robot.reports)
     assert robot.reports[0][2].decided
+
+
+def test_the_newest_force_reaches_the_policy_and_a_bad_one_is_refused(make):
+    decoder, robot, policy = make(constant(MOVE), replace(CONFIG, verify__tighten_max_force=5.0))
+    wrenches = robot.create_publisher(WrenchStamped, "wrench", 10)
+    assert wait_until(wrenches.get_subscription_count)
+    robot.instruct()
+
+    def decided_with(force, *measured):
+        def look():
+            for z in measured:
+                message = WrenchStamped()
+                message.header.stamp = convert.to_stamp(robot.time_ns())
+                message.wrench.force.x, message.wrench.force.z = 3.0, z
+                wrenches.publish(message)
+            robot.publish_picture()
+            return bool(policy.observations) and policy.observations[-1].force == force
+
+        return wait_until(look, 5.0)
+
+    assert decided_with(None)
+    assert decoder.pilot.counts["no_wrench"] >= 1
+    assert decided_with(5.0, -4.0)
+    assert decoder.pilot.counts["bad_wrench"] == 0
+    assert decided_with(None, math.nan)
+    assert decoder.pilot.counts["bad_wrench"] >= 1
 
 
 def test_closing_leaves_zero_as_the_last_command(make):

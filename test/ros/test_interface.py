@@ -23,6 +23,9 @@ BUILDERS = {
     "simulation_node": lambda **o: SimulationNode(environment=LineEnvironment(), **o),
 }
 NEEDS = {"servo_adapter_node": "moveit_msgs"}
+WITH_A_FORCE = {"verify__tighten_max_force": 5.0}
+OPTIONS = {"decoder_node": WITH_A_FORCE}
+"""What makes a node have everything in the table."""
 OWN = {"/rosout", "/parameter_events"}
 TRANSITIONS = "lifecycle_msgs/msg/TransitionEvent"
 
@@ -62,7 +65,7 @@ def endpoints(node, ask):
 def test_topics_of_the_node_are_those_of_the_table(build, name):
     if name in NEEDS:
         ros_interfaces.need(NEEDS[name])
-    node = build(name)
+    node = build(name, **OPTIONS.get(name, {}))
     assert endpoints(node, node.get_publisher_names_and_types_by_node) == rows(name, "out")
     assert endpoints(node, node.get_subscriber_names_and_types_by_node) == rows(name, "in")
     served = endpoints(node, node.get_service_names_and_types_by_node)
@@ -70,6 +73,13 @@ def test_topics_of_the_node_are_those_of_the_table(build, name):
     where = (node.get_name(), node.get_namespace())
     actions = get_action_server_names_and_types_by_node(node, *where)
     assert {action: kinds[0] for action, kinds in actions} == rows(name, "action")
+
+
+def test_a_wrench_is_heard_only_if_a_force_is_asked_for(build):
+    node = build("decoder_node")
+    heard = endpoints(node, node.get_subscriber_names_and_types_by_node)
+    assert "/wrench" not in heard
+    assert "/ee_pose" in heard
 
 
 def test_compressed_transport_subscribes_to_compressed_pictures(build):

@@ -36,8 +36,9 @@ DEPENDS_ON_SETTINGS = {
     "/wrist/image",
     "/third_person/image/compressed",
     "/wrist/image/compressed",
+    "/wrench",
 }
-"""What is there with one value of a setting only: the transport of pictures, kinds of grippers."""
+"""What is there with one value of a setting only: pictures, grippers, a force limit."""
 COMPOSED = {"heisd_node"}
 """Supervisor of the others; it exists only beside them."""
 

@@ -33,16 +33,17 @@ def draft(*grippers):
     return Draft(DraftKind.RETRIEVAL, None, scores, chains, np.zeros((len(chains), 7)))
 
 
-def request(grippers, fused=0.2, z=0.3):
+def request(grippers, fused=0.2, z=0.3, force=None):
     past = np.array([[31800] * 6 + [g] for g in grippers]).reshape(-1, 7)
     metric = some_metric(fused)
     position = np.array([0.0, 0.0, z])
-    return dataclasses.replace(some_request(history=past), metric=metric, position=position)
+    asked = dataclasses.replace(some_request(history=past), metric=metric)
+    return dataclasses.replace(asked, position=position, force=force)
 
 
-def schedule(rule=None, *, force=None, **settings):
+def schedule(rule=None, **settings):
     inner = FixedSchedule(rule or SequenceRelaxedAcceptance(30, 15))
-    return TighteningSchedule(inner, TighteningSettings(**settings), force=force)
+    return TighteningSchedule(inner, TighteningSettings(**settings))
 
 
 def budgets(rule):
@@ -104,11 +105,29 @@ def test_first_step_without_history_or_draft_is_free():
     assert tightening.last.scale == 1.0
 
 
-@pytest.mark.parametrize(("newtons", "touching"), [(4.9, False), (5.1, True), (math.nan, True)])
-def test_force_above_the_limit_is_contact_and_so_is_a_lost_sensor(newtons, touching):
-    tightening = schedule(force=lambda: newtons, max_force=5.0)
-    tightening.rule(request([OPEN]), draft(OPEN))
+@pytest.mark.parametrize(
+    ("newtons", "touching", "expected"),
+    [
+        (4.9, False, (30, 15)),
+        (5.0, False, (30, 15)),
+        (5.1, True, (9, 4)),  # floor(.3 * 30), floor(.3 * 15)
+        (math.nan, True, (9, 4)),
+        (None, True, (9, 4)),
+    ],
+)
+def test_force_above_the_limit_is_contact_and_so_is_a_lost_sensor(newtons, touching, expected):
+    tightening = schedule(max_force=5.0)
+    rule = tightening.rule(request([OPEN], force=newtons), draft(OPEN))
     assert tightening.last.touching is touching
+    assert budgets(rule) == expected
+
+
+@pytest.mark.parametrize("newtons", [None, 1000.0])
+def test_without_a_limit_no_force_is_looked_at(newtons):
+    tightening = schedule()
+    rule = tightening.rule(request([OPEN], force=newtons), draft(OPEN))
+    assert not tightening.last.touching
+    assert budgets(rule) == (30, 15)
 
 
 def test_a_low_end_effector_is_contact():

@@ -56,6 +56,7 @@ class BagSettings:
         oldest_state_s: State further from the picture than this is not used.
         mapping: Topic mapping, see `bag_topics.load_mapping`.
         salvage: Read MCAP files that were cut off as far as they go.
+        forces: Read wrenches too; there may be a thousand per second.
     """
 
     cameras: tuple[str, ...] = ("third_person", "wrist")
@@ -65,6 +66,7 @@ class BagSettings:
     oldest_state_s: float = 0.5
     mapping: Mapping[str, Any] | None = None
     salvage: bool = False
+    forces: bool = False
 
 
 class BagReader(Closing):
@@ -161,7 +163,8 @@ class BagReader(Closing):
                 self.drops["observation without a pose near it"] += 1
                 continue
             task = instruction or decided.get(stamp_ns) or self._instruction_at(log_ns)
-            yield Observation(frames, state, task, stamp_ns=stamp_ns)
+            force = self._force_at(stamp_ns)
+            yield Observation(frames, state, task, stamp_ns=stamp_ns, force=force)
 
     def state_at(self, stamp_ns: int) -> Proprioception | None:
         """Return the measured state nearest to a stamp; None if there is none near it."""
@@ -169,15 +172,27 @@ class BagReader(Closing):
         limit_ns = round(self._settings.oldest_state_s * SECOND_NS)
         return pose if pose and abs(pose.stamp_ns - stamp_ns) <= limit_ns else None
 
+    def _force_at(self, stamp_ns: int) -> float | None:
+        """Return the norm of the nearest force, newtons; None if it is far or not finite."""
+        nearest = _nearest(self._forces, self._force_ns, stamp_ns)
+        limit_ns = round(self._settings.oldest_state_s * SECOND_NS)
+        if nearest is None or abs(nearest[0] - stamp_ns) > limit_ns:
+            return None
+        return float(nearest[1]) if math.isfinite(nearest[1]) else None
+
     def close(self) -> None:
         """Close the bag."""
         self._files.close()
 
     def _read_small(self) -> None:
         role_of = {topic: role for role, topic in self.topics.roles.items()}
+        if not self._settings.forces:
+            role_of.pop(self.topics.roles.get("wrench", ""), None)
         kept: dict[str, list[BagMessage]] = {role: [] for role in self.topics.roles}
         for message in self._files.messages(role_of):
             kept[role_of[message.topic]].append(message)
+        self._forces = self._norms(kept.get("wrench", []))
+        self._force_ns = np.array([at for at, _ in self._forces], dtype=np.int64)
         openings = self._openings(kept.get("joint_states", []))
         self.poses = _sorted_once(self._poses(kept.get("pose", [])))
         self.poses = [_with_opening(pose, openings) for pose in self.poses]
@@ -236,6 +251,15 @@ class BagReader(Closing):
             yield Proprioception(
                 position, orientation / length, math.nan, stamp_of(message), frame_id
             )
+
+    def _norms(self, messages: Sequence[BagMessage]) -> list[tuple[int, float]]:
+        found = []
+        for message in messages:
+            f = message.content.wrench.force
+            found.append((stamp_of(message), math.hypot(f.x, f.y, f.z)))
+            if not math.isfinite(found[-1][1]):
+                self.drops["wrench that is not finite"] += 1
+        return sorted(found, key=lambda entry: entry[0])
 
     def _openings(self, messages: Sequence[BagMessage]) -> list[tuple[int, float]]:
         found = []
