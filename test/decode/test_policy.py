@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from heisd_ros.build import Components, build_policy
+from heisd_ros.composition.stores import embedding_facts
 from heisd_ros.config import make_config
+from heisd_ros.demonstrations.manifest import StoreProfile
+from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_episodes
+from heisd_ros.demonstrations.writer import StoreWriter
 from heisd_ros.errors import ConfigError, DataError, ModelError, StoreError
 from heisd_ros.types import DraftKind, Frame, Observation, Proprioception
 
@@ -127,10 +131,14 @@ def test_an_unknown_method_names_the_nearest(checkpoint):
 
 
 def test_a_store_built_with_another_encoder_is_refused(checkpoint, tmp_path):
-    from heisd_ros.demonstrations.synthetic import synthetic_store
-
-    synthetic_store(tmp_path / "store")
-    with pytest.raises(StoreError, match="encoder"):
+    spec = SyntheticSpec()
+    facts = embedding_facts(make_config({}))  # only the encoder differs
+    profile = StoreProfile("another", spec.embedding_size, preprocessing=facts)
+    with StoreWriter(tmp_path / "store", profile) as writer:
+        for rows in synthetic_episodes(spec):
+            writer.add_episode(rows)
+        writer.finish()
+    with pytest.raises(StoreError, match="another vision encoder"):
         policy(checkpoint, "heisd", **{"retrieval.store": str(tmp_path / "store")})
 
 
