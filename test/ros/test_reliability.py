@@ -5,9 +5,14 @@ import math
 
 import pytest
 
-from bench.reliability import kills
+from bench.reliability import actions, bring_up, inputs, kills, parameters
 from bench.reliability.outcome import Figure, Outcome, Settings, milliseconds
 from bench.reliability.table import markdown
+
+
+SPEEDLESS = ("action_fuzz", "bad_pictures", "bad_messages", "parameter_fuzz", "bring_up")
+"""Rows whose counts do not depend on how fast the machine is."""
+ROWS = {row.key: row for group in (actions, bring_up, inputs, parameters) for row in group.ROWS}
 
 
 def counts(outcome):
@@ -17,6 +22,13 @@ def counts(outcome):
 def test_a_killed_decoder_is_at_rest_after_its_restart_until_it_is_told_again(tmp_path):
     found = counts(kills.kill_decoder(tmp_path, 1))
     assert found["commands that moved after the restart without an instruction"] == 0
+
+
+@pytest.mark.parametrize("key", SPEEDLESS)
+def test_nothing_unsafe_and_no_end_of_a_process_in_a_short_run(key, tmp_path):
+    outcome = ROWS[key].measure(Settings("short", tmp_path))
+    missed = [figure for figure in outcome.figures if not figure.unit and not figure.reached]
+    assert missed == []
 
 
 @pytest.mark.parametrize(("length", "runs"), [("short", 4), ("medium", 14), ("full", 50)])
