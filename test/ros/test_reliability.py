@@ -9,7 +9,6 @@ from bench.reliability import actions, bring_up, inputs, kills, parameters
 from bench.reliability.outcome import Figure, Outcome, Settings, milliseconds
 from bench.reliability.table import markdown
 
-
 SPEEDLESS = ("action_fuzz", "bad_pictures", "bad_messages", "parameter_fuzz", "bring_up")
 """Rows whose counts do not depend on how fast the machine is."""
 ROWS = {row.key: row for group in (actions, bring_up, inputs, parameters) for row in group.ROWS}

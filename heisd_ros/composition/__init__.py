@@ -1,1 +1,0 @@
-"""The concrete classes behind each part of the configuration; `heisd_ros.build` joins them."""
