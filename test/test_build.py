@@ -1,14 +1,17 @@
 """The composition root hands every setting of the acceptance rules on."""
 
 import dataclasses
+import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from fakes import some_metric, some_request
 
 from heisd_ros.action_space import ActionTokenizer
-from heisd_ros.build import build_rule, build_schedule, build_skip
-from heisd_ros.config import SkipConfig, VerifyConfig
+from heisd_ros.build import build_rule, build_schedule, build_skip, build_target
+from heisd_ros.config import HeisdConfig, SkipConfig, VerifyConfig, replace
 from heisd_ros.errors import ConfigError
 from heisd_ros.types import Draft, DraftKind
 from heisd_ros.verify.acceptance import (
@@ -114,3 +117,32 @@ def test_skip_rules_without_thresholds():
     assert isinstance(scheduled, ScheduledSkip)
     asked, retrieved = request(), draft(DraftKind.RETRIEVAL)
     assert [scheduled.should_skip(retrieved, asked) for _ in range(2)] == [True, False]
+
+
+def test_a_missing_checkpoint_is_told_before_torch_is_loaded():
+    code = """
+import sys
+from heisd_ros.build import build_target
+from heisd_ros.config import HeisdConfig, replace
+from heisd_ros.errors import ModelError
+try:
+    build_target(replace(HeisdConfig(), model__checkpoint="/nowhere"))
+except ModelError as error:
+    print("torch" in sys.modules, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False no checkpoint folder at /nowhere"), done
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_garbage_collection_is_as_before_after_a_model_was_loaded(tmp_path, wanted):
+    tiny = pytest.importorskip("heisd_ros.models.tiny", exc_type=ImportError)
+    config = replace(
+        HeisdConfig(), model__checkpoint=str(tiny.make_tiny_checkpoint(tmp_path)), model__threads=1
+    )
+    try:
+        (gc.enable if wanted else gc.disable)()
+        build_target(replace(config, model__self_check=False))
+        assert gc.isenabled() is wanted
+    finally:
+        gc.enable()
