@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--others", nargs="*", choices=OTHERS, default=list(OTHERS))
     parser.add_argument("--threads", type=int, default=1, help="threads of the builds")
     parser.add_argument("--minutes", type=float, default=20.0, help="limit of each build")
-    parser.add_argument("--memory-gb", type=float, default=12.0, help="limit of each build")
+    parser.add_argument("--memory-gb", type=float, default=16.0, help="limit of each build")
     arguments = parser.parse_args()
     scale = Scale(arguments.tasks, arguments.rows, embedding_size=arguments.embedding_size)
     real = RealPaths(arguments.like)

@@ -66,7 +66,7 @@ class Plan:
         folder: Indexes that are there are used again.
         threads: Of the build.
         minutes: Wall-clock limit of the build.
-        memory_gb: Limit of the build's address space.
+        memory_gb: Limit of the build's own memory; the mapped rows do not count.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ def built(path: Path, plan: Plan, build: Callable[[Path, Progress], None]) -> fl
 
     def run() -> None:
         limit = int(plan.memory_gb * 1e9)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         build(partial, lambda count: setattr(rows, "value", count))
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
