@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from heisd_ros.build import Components, build_policy
-from heisd_ros.composition.stores import embedding_facts
+from heisd_ros.build import Components, build_policy, embedding_facts
 from heisd_ros.config import make_config
 from heisd_ros.demonstrations.manifest import StoreProfile
 from heisd_ros.demonstrations.synthetic import SyntheticSpec, synthetic_episodes
