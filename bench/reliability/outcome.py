@@ -48,10 +48,12 @@ class Settings:
         length: `short`: few repetitions, shows that the experiment works and what goes wrong often;
             `medium`; or `full`.
         logs: Folder for the logs of the node processes.
+        demos: Folder of demonstrated episodes; None renders what needs pictures of a task.
     """
 
     length: str
     logs: Path
+    demos: Path | None = None
 
     def runs(self, short: int, full: int) -> int:
         """Return the number of repetitions, or of seconds; medium is their geometric mean."""

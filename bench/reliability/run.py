@@ -1,7 +1,8 @@
 """What real node processes do when something breaks, measured by another process over DDS.
 
     python bench/reliability/run.py [--only cameras,signals] [--short | --medium]
-                                    [--out runs/reliability] [--page docs/reliability.md]
+                                    [--demos FOLDER] [--out runs/reliability]
+                                    [--page docs/reliability.md]
 
 `--short` repeats a few times, `--medium` as the geometric mean of that and the full number;
 the full number takes hours. Results are kept in `<out>/results.json`; a later run replaces the rows
@@ -29,6 +30,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "test")]
 from bench.reliability import (  # noqa: E402
     actions,
     bring_up,
+    broken_bags,
+    busy,
     cameras,
     clocks,
     conversion,
@@ -36,10 +39,13 @@ from bench.reliability import (  # noqa: E402
     endurance,
     inputs,
     kills,
+    lossless,
     parameters,
+    recorded,
     servo,
     shutdown,
     start,
+    store,
 )
 from bench.reliability.outcome import CannotRunError, Outcome, Row, Settings  # noqa: E402
 from bench.reliability.table import BLOCK, markdown  # noqa: E402
@@ -51,14 +57,19 @@ GROUPS = (
     cameras,
     decider,
     kills,
+    lossless,
     shutdown,
     actions,
     inputs,
     bring_up,
+    broken_bags,
+    busy,
     parameters,
+    recorded,
     clocks,
     servo,
     start,
+    store,
     conversion,
     endurance,
 )
@@ -99,6 +110,7 @@ def measure(row: Row, settings: Settings) -> dict[str, Any]:
         "--only",
         row.key,
         *([] if settings.length == "full" else [f"--{settings.length}"]),
+        *(["--demos", "FOLDER"] if settings.demos and row.key == "lossless" else []),
     ]
     figures = [
         {
@@ -160,6 +172,7 @@ def main() -> int:
     length.add_argument("--medium", action="store_const", const="medium", dest="length")
     parser.set_defaults(length="full")
     parser.add_argument("--out", type=Path, default=Path("runs/reliability"))
+    parser.add_argument("--demos", type=Path, help="demonstrated episodes that `lossless` reads")
     parser.add_argument("--page", type=Path, help="Markdown page whose table is written")
     parser.add_argument("--list", action="store_true", help="print the keys and end")
     options = parser.parse_args()
@@ -174,7 +187,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for row in (row for row in ROWS if row.key in wanted):
-        found = measure(row, Settings(options.length, options.out / row.key))
+        found = measure(row, Settings(options.length, options.out / row.key, options.demos))
         rows = keep(options.out / RESULTS, found)
         print(f"{row.key}: {found['status']} ({found['seconds']} s)", flush=True)
         for figure in found["figures"]:

@@ -44,7 +44,8 @@ class Robot(Node):
             )
         }
         self.clock_topic = self.create_publisher(Clock, "/clock", 10)
-        self._frames = None
+        self.seen = np.ones((1, 1, 2), np.float32), np.array([1.0], np.float32), ("a",), ""
+        """Patches, embedding, cameras and encoder that are published as a picture."""
 
     def _keeper(self, kept):
         return lambda message: kept.append((time.monotonic(), self.time_ns(), message))
@@ -73,11 +74,14 @@ class Robot(Node):
         """Publish state and features of one moment."""
         stamp_ns = self.time_ns() if stamp_ns is None else stamp_ns
         self.publish_pose(stamp_ns)
-        features = VisualFeatures(
-            np.ones((1, 1, 2), np.float32), np.array([1.0], np.float32), stamp_ns
-        )
+        patches, embedding, cameras, encoder = self.seen
         self.inputs["embedding"].publish(
-            convert.features_to_embedding(features, with_patches=True, cameras=("a",), encoder="")
+            convert.features_to_embedding(
+                VisualFeatures(patches, embedding, stamp_ns),
+                with_patches=True,
+                cameras=cameras,
+                encoder=encoder,
+            )
         )
 
     def stream(self, hz):

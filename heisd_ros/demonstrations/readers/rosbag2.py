@@ -146,7 +146,7 @@ class BagReader(Closing):
             DataError: If no instruction was recorded and none is given.
         """
         decided = {decision.image_ns: decision.instruction for decision in self.decisions}
-        next_ns = -(2**62)
+        last_ns = next_ns = -(2**62)
         for log_ns, frames in self.frame_sets():
             stamp_ns = min(frame.stamp_ns for frame in frames)
             if decided:
@@ -156,7 +156,10 @@ class BagReader(Closing):
                 # A tenth of slack: cameras are not exactly on time.
                 wanted = back or stamp_ns >= next_ns - round(0.1 * period_s * SECOND_NS)
             if not wanted:
+                if not decided and stamp_ns <= last_ns:
+                    self.drops["pictures not newer than those before"] += 1
                 continue
+            last_ns = stamp_ns
             next_ns = stamp_ns + round(period_s * SECOND_NS)
             state = self.state_at(stamp_ns)
             if state is None and self.poses:
