@@ -13,6 +13,9 @@ from heisd_ros.errors import DataError
 from heisd_ros.perception.bayer import demosaic
 from heisd_ros.types import ImageArray
 
+BAND = 64
+"""Rows converted at a time: what lies between stays in the cache."""
+
 DEPTH = frozenset({"16UC1", "16SC1", "32FC1", "64FC1"})
 """Single-channel encodings that depth cameras publish."""
 
@@ -82,6 +85,14 @@ def _from_yuv(luma: ImageArray, u: ImageArray, v: ImageArray) -> ImageArray:
     BT.601 with luma 16..235, in 16-bit fixed point: within two levels of the exact matrix
     r = 1.1644 y + 1.5960 v, g = 1.1644 y - 0.3918 u - 0.8130 v, b = 1.1644 y + 2.0172 u.
     """
+    picture = np.empty((*luma.shape, 3), dtype=np.uint8)
+    for top in range(0, len(luma), BAND):
+        band = slice(top, top + BAND)
+        _fill_from_yuv(picture[band], luma[band], u[band], v[band])
+    return picture
+
+
+def _fill_from_yuv(picture: ImageArray, luma: ImageArray, u: ImageArray, v: ImageArray) -> None:
     bright = luma.astype(np.int16) - np.int16(16)
     bright += (bright * np.int16(21) + np.int16(64)) >> 7
     red, blue = v.astype(np.int16) - np.int16(128), u.astype(np.int16) - np.int16(128)
@@ -90,7 +101,6 @@ def _from_yuv(luma: ImageArray, u: ImageArray, v: ImageArray) -> ImageArray:
         -((blue * np.int16(50) + red * np.int16(104) + np.int16(64)) >> 7),
         (blue * np.int16(129) + np.int16(32)) >> 6,
     )
-    picture = np.empty((*luma.shape, 3), dtype=np.uint8)
     # Even and odd columns apart: long inner loops are several times faster than pairs.
     for column in (0, 1):
         half = np.ascontiguousarray(bright[:, column::2])
@@ -98,7 +108,6 @@ def _from_yuv(luma: ImageArray, u: ImageArray, v: ImageArray) -> ImageArray:
             colour = half + tint
             np.clip(colour, 0, 255, out=colour)
             picture[:, column::2, channel] = colour
-    return picture
 
 
 def _yuv422(rows: ImageArray, is_bigendian: bool, *, luma_first: bool) -> ImageArray:  # noqa: ARG001
