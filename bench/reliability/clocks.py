@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bench.reliability.outcome import Outcome, Row, Settings, milliseconds, none_of
 from bench.reliability.world import LIFETIME_S, World, pause
@@ -55,30 +57,38 @@ def jump_ahead(settings: Settings) -> Outcome:
     return _jumps(settings, 10.0, None)
 
 
-def _jumps(settings: Settings, by_s: float, zero_s: float | None) -> Outcome:
-    runs, zeros, resumes, ticker = settings.runs(5, 50), [], [], Ticker()
-    with World(settings.logs, time_ns=lambda: ticker.now_ns, **REALTIME) as world:
-        robot = world.operator
-        ticker.begin(robot.publish_clock)
+@contextmanager
+def _simulated_time(settings: Settings, ticker: Ticker) -> Iterator[World]:
+    """Start a decoder that lives by the ticker's time, and tell it what to do."""
+    realtime = {"simulation__clock": "realtime"}
+    with World(settings.logs, time_ns=lambda: ticker.now_ns, **realtime) as world:
+        ticker.begin(world.operator.publish_clock)
         try:
             world.start("decoder_node", "-p", "use_sim_time:=true")
             world.find_peers()
-            robot.order()
-            end = robot.stream(HZ)
-            for _ in range(runs):
-                robot.wait_for_motion(robot.now())
-                pause(0.5)
-                jumped = robot.now()
-                ticker.jump(by_s)
-                if zero_s is not None:
-                    zeros.append(robot.wait_for_zero(jumped) - jumped)
-                pause(0.1)
-                since = robot.now()
-                resumes.append(robot.wait_for_motion(since) - since)
-            end()
-            deaths = world.deaths()
+            world.operator.order()
+            yield world
         finally:
             ticker.close()
+
+
+def _jumps(settings: Settings, by_s: float, zero_s: float | None) -> Outcome:
+    runs, zeros, resumes, ticker = settings.runs(5, 50), [], [], Ticker()
+    with _simulated_time(settings, ticker) as world:
+        robot = world.operator
+        end = robot.stream(HZ)
+        for _ in range(runs):
+            robot.wait_for_motion(robot.now())
+            pause(0.5)
+            jumped = robot.now()
+            ticker.jump(by_s)
+            if zero_s is not None:
+                zeros.append(robot.wait_for_zero(jumped) - jumped)
+            pause(0.1)
+            since = robot.now()
+            resumes.append(robot.wait_for_motion(since) - since)
+        end()
+        deaths = world.deaths()
     zero = milliseconds("jump to first zero", zeros, zero_s) if zeros else []
     return Outcome(
         f"{runs} x",
@@ -93,28 +103,21 @@ def _jumps(settings: Settings, by_s: float, zero_s: float | None) -> Outcome:
 def stands_still(settings: Settings) -> Outcome:
     """/clock stops: the watchdog must not depend on it."""
     runs, zeros, moved, ticker = settings.runs(5, 50), [], 0, Ticker()
-    with World(settings.logs, time_ns=lambda: ticker.now_ns, **REALTIME) as world:
+    with _simulated_time(settings, ticker) as world:
         robot = world.operator
-        ticker.begin(robot.publish_clock)
-        try:
-            world.start("decoder_node", "-p", "use_sim_time:=true")
-            world.find_peers()
-            robot.order()
-            for _ in range(runs):
-                end = robot.stream(HZ)
-                since = robot.now()
-                robot.wait_telling(lambda t=since: len(robot.moving(t)) > 10, "motion")
-                ticker.running = False
-                end()  # a simulator that stops shows no pictures either
-                stopped = robot.shown
-                zero = robot.wait_for_zero(stopped)
-                zeros.append(zero - stopped)
-                pause(0.5)
-                moved += len(robot.moving(zero))
-                ticker.running = True
-            deaths = world.deaths()
-        finally:
-            ticker.close()
+        for _ in range(runs):
+            end = robot.stream(HZ)
+            since = robot.now()
+            robot.wait_telling(lambda t=since: len(robot.moving(t)) > 10, "motion")
+            ticker.running = False
+            end()  # a simulator that stops shows no pictures either
+            stopped = robot.shown
+            zero = robot.wait_for_zero(stopped)
+            zeros.append(zero - stopped)
+            pause(0.5)
+            moved += len(robot.moving(zero))
+            ticker.running = True
+        deaths = world.deaths()
     return Outcome(
         f"{runs} x",
         (
@@ -124,8 +127,6 @@ def stands_still(settings: Settings) -> Outcome:
         ),
     )
 
-
-REALTIME = {"simulation__clock": "realtime"}
 
 ROWS = (
     Row(

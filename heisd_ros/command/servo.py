@@ -22,6 +22,9 @@ from heisd_ros.types import EndEffectorCommand
 AHEAD_NS = 20_000_000
 """A twist from a clock ahead of ours by more than this is refused."""
 
+SCALE_TOLERANCE = 0.01
+"""Scales that differ by less, relatively, mean the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServoState:
@@ -135,3 +138,24 @@ class ServoStream:
 
     def _zero(self, now_ns: int) -> EndEffectorCommand:
         return EndEffectorCommand(np.zeros(3), np.zeros(3), math.nan, self._frame_id, now_ns)
+
+
+def settings_difference(units: str, linear: float, rotational: float, ours: ServoConfig) -> str:
+    """Return in words what Servo takes a number for and we do not; empty if we agree.
+
+    Args:
+        units: Its `command_in_type`, `unitless` or `speed_units`.
+        linear: Its `scale.linear`, m/s of a full twist; only counts without units.
+        rotational: Its `scale.rotational`, rad/s; likewise.
+        ours: What is configured.
+    """
+    if units != ours.units:
+        return f"its command_in_type is {units}, servo.units is {ours.units}"
+    alike = math.isclose(linear, ours.scale_linear, rel_tol=SCALE_TOLERANCE)
+    alike = alike and math.isclose(rotational, ours.scale_rotational, rel_tol=SCALE_TOLERANCE)
+    if units == "unitless" and not alike:
+        return (
+            f"its scale is {linear} and {rotational}, servo.scale_linear and "
+            f"servo.scale_rotational are {ours.scale_linear} and {ours.scale_rotational}"
+        )
+    return ""

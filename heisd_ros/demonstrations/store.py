@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from heisd_ros.closing import Closing
 from heisd_ros.demonstrations.calibration import exact_scores
 from heisd_ros.demonstrations.columns import checked_query, open_columns
 from heisd_ros.demonstrations.manifest import (
@@ -28,7 +28,7 @@ from heisd_ros.errors import StoreError
 from heisd_ros.types import Float32Array, FloatArray, Hits, IntArray
 
 
-class MemoryStore:
+class MemoryStore(Closing):
     """Read-only store over a memory-mapped folder; safe to search from many threads."""
 
     def __init__(self, manifest: Manifest, columns: dict[str, Matrix], folder: Path) -> None:
@@ -96,17 +96,6 @@ class MemoryStore:
     def __len__(self) -> int:
         """Return the number of rows."""
         return self._manifest.rows
-
-    def __enter__(self) -> MemoryStore:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the mapped files; may be called twice."""

@@ -131,8 +131,8 @@ class DecoderNode(ManagedNode):
         loop.start(INACTIVE, TOO_MANY_FAILURES)
         self.subscribe(String, topics.INSTRUCTION, self._on_instruction, qos.EVENTS)
         self.subscribe(EpisodeStatus, topics.EPISODE_STATUS, self._on_episode_status, qos.EVENTS)
-        for kind, topic, callback, profile, options in loop.inputs.subscriptions():
-            self.subscribe(kind, topic, callback, profile, **options)
+        for heard in loop.inputs.subscriptions():
+            self.subscribe(heard.kind, heard.topic, heard.callback, heard.profile, **heard.options)
         self.every(1.0 / self.config.command.publish_hz, self._tick)
         if uses_sim_time(self):
             handle = on_time_step(self, loop.after_time_step)

@@ -31,7 +31,7 @@ from heisd_ros.nodes.managed import ManagedNode, Status
 from heisd_ros.nodes.runtime import run_node, wait_for_stop
 from heisd_ros.nodes.worker import LatestWorker
 from heisd_ros.perception.images import ImageError
-from heisd_ros.perception.pairing import FramePairer
+from heisd_ros.perception.pairing import FramePairer, is_of_before
 from heisd_ros.perception.watch import CameraWatch, Silence
 from heisd_ros.protocols import VisionEncoder
 from heisd_ros.types import Frame
@@ -39,8 +39,6 @@ from heisd_ros.types import Frame
 CLOSE_TIMEOUT_S = 2.0
 WATCH_S = 0.1
 """How often it is asked whether a camera has fallen silent."""
-AHEAD_NS = 1_000_000_000
-"""A picture further ahead of simulated time was taken before that time went back."""
 
 
 class PerceptionNode(ManagedNode):
@@ -142,7 +140,7 @@ class PerceptionNode(ManagedNode):
     def _on_image(self, camera: str, convert: Any, message: Any) -> None:  # noqa: ANN401
         self.counts["frames"] += 1
         stamp_ns = to_ns(message.header.stamp)
-        if self._is_of_before(stamp_ns):
+        if is_of_before(stamp_ns, now_ns(self) if self._simulated else 0):
             self.counts["ahead_of_clock"] += 1
             return
         if not self._embedding.get_subscription_count():
@@ -159,11 +157,6 @@ class PerceptionNode(ManagedNode):
         frames = self._pairer.push(frame)
         if frames is not None and self._worker is not None and self._encoder is not None:
             self._worker.submit(partial(self._encode, self._encoder, frames, self._epoch))
-
-    def _is_of_before(self, stamp_ns: int) -> bool:
-        """Return whether a picture is of the time before simulated time went back."""
-        now = now_ns(self) if self._simulated else 0
-        return now > 0 and stamp_ns - now > AHEAD_NS
 
     def _on_time_jump(self, delta_ns: int) -> None:
         self._watch.shift(delta_ns)

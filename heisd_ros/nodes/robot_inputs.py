@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from geometry_msgs.msg import PoseStamped, WrenchStamped
 from rclpy.event_handler import QoSSubscriptionMatchedInfo, SubscriptionEventCallbacks
@@ -23,7 +24,23 @@ from heisd_ros.nodes.exchange import FeatureExchange, RecentItems
 from heisd_ros.nodes.identity import check_encoder
 from heisd_ros.types import Observation, VisualFeatures
 
-Subscription = tuple[Any, str, Callable[[Any], None], Any, dict[str, Any]]
+
+class Subscription(NamedTuple):
+    """One input of the decoder.
+
+    Attributes:
+        kind: Message class.
+        topic: Name.
+        callback: Gets each message.
+        profile: Quality of service.
+        options: Further arguments of `create_subscription`.
+    """
+
+    kind: Any
+    topic: str
+    callback: Callable[[Any], None]
+    profile: Any
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 class RobotInputs:
@@ -65,14 +82,16 @@ class RobotInputs:
         self._lockstep, self._then = lockstep, then
 
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """Return message class, topic, callback, profile and options of each input."""
+        """Return what is to be heard, for one time of being active."""
         self.expects_metric = False
         matched = {"event_callbacks": SubscriptionEventCallbacks(matched=self._on_metric_matched)}
         return (
-            (VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES, {}),
-            (TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS, matched),
-            (PoseStamped, topics.POSE, self._on_pose, qos.SENSOR, {}),
-            (JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR, {}),
+            Subscription(VisualEmbedding, topics.EMBEDDING, self._on_embedding, qos.FEATURES),
+            Subscription(
+                TrajectoryMetric, topics.TRAJECTORY_METRIC, self._on_metric, qos.EVENTS, matched
+            ),
+            Subscription(PoseStamped, topics.POSE, self._on_pose, qos.SENSOR),
+            Subscription(JointState, topics.JOINT_STATES, self._on_joint_states, qos.SENSOR),
             *self._wrench(),
         )
 
@@ -88,7 +107,7 @@ class RobotInputs:
     def _wrench(self) -> tuple[Subscription, ...]:
         if not self._asks_for_force:
             return ()
-        return ((WrenchStamped, topics.WRENCH, self._on_wrench, qos.SENSOR, {}),)
+        return (Subscription(WrenchStamped, topics.WRENCH, self._on_wrench, qos.SENSOR),)
 
     def _on_metric_matched(self, change: QoSSubscriptionMatchedInfo) -> None:
         self.expects_metric = change.current_count > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
 
+from heisd_ros.command.servo import settings_difference
 from heisd_ros.config import ServoConfig
 from heisd_ros.nodes.interfaces import load_interface
 
@@ -142,19 +142,6 @@ class ServoSettings:
         if len(told) < len(self.NAMES) or None in told:
             self.state = "not_told"
             return
-        self.difference, self.state = self._compare(*told), "agree"
+        self.difference, self.state = settings_difference(*told, self._config), "agree"
         if self.difference:
             self._node.get_logger().error(f"nothing is sent to MoveIt Servo: {self.difference}")
-
-    def _compare(self, units: str, linear: float, rotational: float) -> str:
-        ours = self._config
-        if units != ours.units:
-            return f"its command_in_type is {units}, servo.units is {ours.units}"
-        alike = math.isclose(linear, ours.scale_linear, rel_tol=0.01)
-        alike = alike and math.isclose(rotational, ours.scale_rotational, rel_tol=0.01)
-        if units == "unitless" and not alike:
-            return (
-                f"its scale is {linear} and {rotational}, servo.scale_linear and "
-                f"servo.scale_rotational are {ours.scale_linear} and {ours.scale_rotational}"
-            )
-        return ""

@@ -11,6 +11,19 @@ from heisd_ros.types import Frame
 BUFFER_FRAMES = 8
 """Frames kept per camera; a camera that is further ahead of the others is not paired."""
 
+AHEAD_NS = 1_000_000_000
+"""A picture further ahead of simulated time was taken before that time went back."""
+
+
+def is_of_before(stamp_ns: int, now_ns: int) -> bool:
+    """Return whether a picture is of the time before simulated time went back.
+
+    Args:
+        stamp_ns: Of the picture, nanoseconds.
+        now_ns: Simulated time, nanoseconds; 0: not known yet, or real time, which never goes back.
+    """
+    return now_ns > 0 and stamp_ns - now_ns > AHEAD_NS
+
 
 class FramePairer:
     """Joins the newest frame of one camera with the nearest ones of all others.
