@@ -140,7 +140,7 @@ class ServoStream:
         return EndEffectorCommand(np.zeros(3), np.zeros(3), math.nan, self._frame_id, now_ns)
 
 
-def settings_difference(units: str, linear: float, rotational: float, ours: ServoConfig) -> str:
+def settings_difference(units: str, linear: float, rotational: float, *, ours: ServoConfig) -> str:
     """Return in words what Servo takes a number for and we do not; empty if we agree.
 
     Args:

@@ -142,6 +142,6 @@ class ServoSettings:
         if len(told) < len(self.NAMES) or None in told:
             self.state = "not_told"
             return
-        self.difference, self.state = settings_difference(*told, self._config), "agree"
+        self.difference, self.state = settings_difference(*told, ours=self._config), "agree"
         if self.difference:
             self._node.get_logger().error(f"nothing is sent to MoveIt Servo: {self.difference}")
